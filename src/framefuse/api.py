@@ -146,9 +146,9 @@ def _partial_of(function: Any, model: functools.partial[Any]) -> functools.parti
     """The partial with ``function`` in the place of its own; later changes of its keywords reach both."""
     if function is model.func:
         return model
-    made = functools.partial(function)
-    made.__setstate__((function, model.args, model.keywords, vars(model)))  # type: ignore[attr-defined]
-    return made
+    partial = functools.partial(function)
+    partial.__setstate__((function, model.args, model.keywords, vars(model)))  # type: ignore[attr-defined]
+    return partial
 
 
 def _compile(model: Any, settings: Options, compiler: Compiler, recompile: Callable[[Any], Any]) -> Any:
@@ -156,19 +156,19 @@ def _compile(model: Any, settings: Options, compiler: Compiler, recompile: Calla
     if state is not None:  # compiled again, perhaps with other settings: from the original
         model = state.owner if isinstance(state.owner, torch.nn.Module) else state.function
     if isinstance(model, torch.nn.Module):
-        made = CompiledFunction(type(model).__call__, model, settings, compiler, of_class=True)
-        made.dispatch.__framefuse__ = made  # it is what the module's __call__ gives
-        return compiled_module(model, made.dispatch, recompile, made)
+        record = CompiledFunction(type(model).__call__, model, settings, compiler, of_class=True)
+        record.dispatch.__framefuse__ = record  # it is what the module's __call__ gives
+        return compiled_module(model, record.dispatch, recompile, record)
     if isinstance(model, types.MethodType):
-        made = CompiledFunction(model.__func__, model.__self__, settings, compiler)
+        record = CompiledFunction(model.__func__, model.__self__, settings, compiler)
     elif isinstance(model, types.FunctionType):
-        made = CompiledFunction(model, None, settings, compiler)
+        record = CompiledFunction(model, None, settings, compiler)
     else:
-        made = CompiledFunction(type(model).__call__, model, settings, compiler, of_class=True)
-    made.dispatch.__framefuse__, made.recompile = made, recompile
-    if _is_lazy(made.function):
-        made.dispatch.enabled = False
-    return made.dispatch
+        record = CompiledFunction(type(model).__call__, model, settings, compiler, of_class=True)
+    record.dispatch.__framefuse__, record.recompile = record, recompile
+    if _is_lazy(record.function):
+        record.dispatch.enabled = False
+    return record.dispatch
 
 
 def _has_bytecode(model: Any) -> bool:

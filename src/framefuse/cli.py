@@ -61,9 +61,9 @@ def call_explain(options: argparse.Namespace) -> int:
     """
     with Ledger() as ledger:
         status = run_script(options.script, options.arguments)
-        found = ledger.explanations()
-    print("\n\n".join(map(str, found)) or f"{options.script} compiled nothing with framefuse.compile")
-    return status or int(not found)
+        explanations = ledger.explanations()
+    print("\n\n".join(map(str, explanations)) or f"{options.script} compiled nothing with framefuse.compile")
+    return status or int(not explanations)
 
 
 def declare_run(parser: argparse.ArgumentParser) -> None:
@@ -92,10 +92,10 @@ def call_run(options: argparse.Namespace) -> int:
     with Ledger() as ledger:
         status = run_script(options.script, options.arguments, everywhere.start)
         everywhere.stop()
-        found = ledger.explanations()
-    if not options.quiet and (found or status == 0):
+        explanations = ledger.explanations()
+    if not options.quiet and (explanations or status == 0):
         sys.stdout.flush()
-        print(summary(found), file=sys.stderr)
+        print(summary(explanations), file=sys.stderr)
     return status
 
 

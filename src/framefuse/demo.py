@@ -122,10 +122,11 @@ def demo(threads: int = 1) -> int:
     print(LINE.format("", "eager us", "compiled", "times", "first, ms", "equal"))
     wrong, shown = 0, None
     for program in PROGRAMS:
-        found, fast = measure(program)
+        figures, fast = measure(program)
         shown = shown or explain(fast)
-        wrong += found.equal != "yes"
-        cells = (f"{found.eager:.1f}", f"{found.fast:.1f}", f"{found.eager / found.fast:.1f}", f"{found.first:.0f}")
-        print(LINE.format(program.name, *cells, found.equal), flush=True)
+        wrong += figures.equal != "yes"
+        times = figures.eager, figures.fast, figures.eager / figures.fast
+        cells = (*(f"{value:.1f}" for value in times), f"{figures.first:.0f}")
+        print(LINE.format(program.name, *cells, figures.equal), flush=True)
     print(f"\n{shown}")
     return int(wrong > 0)

@@ -46,15 +46,15 @@ def mark_static(tensor: torch.Tensor, dim: int | Iterable[int] | None = None) ->
 def _mark(tensor: Any, dim: Any, varies: bool) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise UserError(f"{kind_of(tensor)} has no dimensions. Mark a tensor")
-    found = dict(getattr(tensor, DIMENSIONS, {}))
+    dimensions = dict(getattr(tensor, DIMENSIONS, {}))
     numbers = (dim,) if isinstance(dim, int) else tuple(dim) if isinstance(dim, Iterable) else (dim,)
     for number in numbers:
         if not isinstance(number, int):
             raise UserError(f"a dimension is {number!r}. Give a whole number, or several")
         if not -tensor.ndim <= number < tensor.ndim:
             raise UserError(f"dimension {number} of a tensor of {tensor.ndim} dimensions. Give one that it has")
-        found[number % tensor.ndim] = varies
-    setattr(tensor, DIMENSIONS, found)
+        dimensions[number % tensor.ndim] = varies
+    setattr(tensor, DIMENSIONS, dimensions)
 
 
 def allow_in_graph(function: F) -> F:

@@ -109,11 +109,11 @@ def replace(
     if check:
         _compare(pattern, replacement, example_inputs)
     with _registered().suspended():
-        found = record(pattern, replacement, tuple(example_inputs))
+        exchanges = record(pattern, replacement, tuple(example_inputs))
     handle = Registered()
 
     def change(graph: Graph) -> Graph:
-        for exchange in found:
+        for exchange in exchanges:
             graph, count = exchange.applied(graph)
             handle.count += count
         return graph
@@ -140,8 +140,8 @@ def rewritten(graph: Graph, change: Change) -> Graph:
     Raises:
         UserError: a node of another dtype or shape than the one in whose place it comes.
     """
-    found: Graph = importlib.import_module("framefuse.ir.rewrite").rewritten(graph, change)
-    return found
+    result: Graph = importlib.import_module("framefuse.ir.rewrite").rewritten(graph, change)
+    return result
 
 
 def _add(stage: str, name: str, function: GraphPass, before: str | None, after: str | None) -> Pass:
@@ -159,12 +159,12 @@ def _registered() -> ModuleType:
 
 def _compare(pattern: Function, replacement: Function, inputs: Sequence[Any]) -> None:
     with torch.no_grad():
-        expected, found = pattern(*inputs), replacement(*inputs)
-    for given, what in ((expected, "pattern"), (found, "replacement")):
+        expected, actual = pattern(*inputs), replacement(*inputs)
+    for given, what in ((expected, "pattern"), (actual, "replacement")):
         if not isinstance(given, torch.Tensor):
             raise UserError(f"the {what} gives {kind_of(given)}. Write functions that give one tensor")
     try:
-        torch.testing.assert_close(found, expected, equal_nan=True)
+        torch.testing.assert_close(actual, expected, equal_nan=True)
     except AssertionError as error:
         first = str(error).strip().replace("\n", " ")
         raise UserError(f"the replacement gives other results than the pattern: {first}. Mend one of them") from error

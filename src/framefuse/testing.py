@@ -28,8 +28,8 @@ def assert_compiles(count: int, *compiled: Any) -> Iterator[None]:
         raise UserError(f"the number of compilations is {count!r}. Give a whole number")
     watched = [compiled_function(f.func if type(f) is functools.partial else f) for f in compiled]
     if None in watched:
-        found = compiled[watched.index(None)]
-        raise UserError(f"{found!r:.60} was not compiled by framefuse. Pass what framefuse.compile returned")
+        stranger = compiled[watched.index(None)]
+        raise UserError(f"{stranger!r:.60} was not compiled by framefuse. Pass what framefuse.compile returned")
     seen: list[str] = []
 
     def listen(state: CompiledFunction, product: Product) -> None:
@@ -43,9 +43,9 @@ def assert_compiles(count: int, *compiled: Any) -> Iterator[None]:
         listeners.remove(listen)
     if len(seen) != count:
         were = "trace was" if len(seen) == 1 else "traces were"
-        found = "\n".join(seen) or "  nothing: every call hit, or ran eagerly (framefuse.explain tells why)"
+        happened = "\n".join(seen) or "  nothing: every call hit, or ran eagerly (framefuse.explain tells why)"
         advice = "Make what changes an argument that computes, not one that decides; or change the expected number."
-        raise AssertionError(f"{len(seen)} {were} compiled, {count} expected\n{found}\n{advice}")
+        raise AssertionError(f"{len(seen)} {were} compiled, {count} expected\n{happened}\n{advice}")
 
 
 def _told(product: Product) -> str:

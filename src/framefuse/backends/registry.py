@@ -61,15 +61,15 @@ def compiler_of(backend: str | FxBackend) -> Compiler:
         backend = _named[backend]
     if not callable(backend):
         raise UserError(f"backend is {backend!r:.60}. Give a name or (gm, inputs) -> callable")
-    made: Compiler = _driver().through(backend)
-    return made
+    compiler: Compiler = _driver().through(backend)
+    return compiler
 
 
 @functools.cache
 def own(name: str) -> Compiler:
     """One of framefuse's own ways."""
-    made: Compiler = _driver().own(name)
-    return made
+    compiler: Compiler = _driver().own(name)
+    return compiler
 
 
 def _driver() -> ModuleType:

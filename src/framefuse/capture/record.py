@@ -174,12 +174,12 @@ def resume(
     return run.run()
 
 
-def _refusal(function: Function, found: Entry | None) -> Reason | None:
+def _refusal(function: Function, entry: Entry | None) -> Reason | None:
     if CURRENT is None:
         return reason("python", "this version of Python", None)
-    if found is None:
+    if entry is None:
         return reason("not-python", getattr(function, "__qualname__", type(function).__name__), None)
-    line, code = _line(found.function), found.function.__code__
+    line, code = _line(entry.function), entry.function.__code__
     if code.co_flags & (COROUTINE_FLAGS | inspect.CO_GENERATOR):
         return reason("coroutine", code.co_qualname, line)
     missing = decode(code).missing
@@ -187,7 +187,7 @@ def _refusal(function: Function, found: Entry | None) -> Reason | None:
         return reason("opcode", missing, line)
     if hands_over(code):
         return reason("debugger", code.co_qualname, line)
-    if runs_natively(found.function):
+    if runs_natively(entry.function):
         return reason("not-python", code.co_qualname, line)
     mode = refusal()
     return reason("torch-mode", mode, line) if mode is not None else None
@@ -474,7 +474,7 @@ class _Run:
                 tuple(recorder.sources.facts.values()),
                 inputs,
                 tuple(relations.stated.values()),
-                tuple((symbol, made) for made, symbol in relations.definitions.items()),
+                tuple((symbol, formula) for formula, symbol in relations.definitions.items()),
                 tuple(relations.comparisons.values()),
             ),
             calls=tuple(recorder.calls),

@@ -105,14 +105,14 @@ class AtenGraph:
         for kind in casts:
             torch.set_autocast_enabled(kind, False)
         try:
-            found = list(function(*inputs, **dict(zip(self.names, numbers, strict=True))))
+            results = list(function(*inputs, **dict(zip(self.names, numbers, strict=True))))
         finally:
             for kind in casts:
                 torch.set_autocast_enabled(kind, True)
         for place, (copied, order) in enumerate(self.orders):
-            tensor = found[place].clone() if copied else found[place]
-            found[place] = tensor if order is None else laid_out(tensor, order)
-        return tuple(found)
+            tensor = results[place].clone() if copied else results[place]
+            results[place] = tensor if order is None else laid_out(tensor, order)
+        return tuple(results)
 
 
 def _value(name: Symbol | str) -> Any:

@@ -21,10 +21,10 @@ HOMES = (types.ModuleType, type)
 def graph_module(graph: Graph) -> torch.fx.GraphModule:
     """The graph as a module of its input tensors and then of its free numbers, in the order of the printed program."""
     printed = program(graph)
-    made = torch.fx.Graph()
-    tracer = GraphAppendingTracer(made)
-    inputs = [torch.fx.Proxy(made.placeholder(f"x{place}"), tracer) for place in range(len(graph.inputs))]
-    numbers = {name: torch.fx.Proxy(made.placeholder(name), tracer) for name in printed.numbers}
+    fx_graph = torch.fx.Graph()
+    tracer = GraphAppendingTracer(fx_graph)
+    inputs = [torch.fx.Proxy(fx_graph.placeholder(f"x{place}"), tracer) for place in range(len(graph.inputs))]
+    numbers = {name: torch.fx.Proxy(fx_graph.placeholder(name), tracer) for name in printed.numbers}
     space: dict[str, Any] = {
         "torch": _Home(torch, tracer),
         "math": _Home(math, tracer),
@@ -33,8 +33,8 @@ def graph_module(graph: Graph) -> torch.fx.GraphModule:
     }
     exec(compile(printed.text, f"<graph {printed.name}>", "exec"), space)
     results = space[printed.name](*inputs, **numbers)
-    made.output(torch.fx.node.map_aggregate(results, lambda part: getattr(part, "node", part)))
-    return torch.fx.GraphModule(torch.nn.Module(), made, printed.name)
+    fx_graph.output(torch.fx.node.map_aggregate(results, lambda part: getattr(part, "node", part)))
+    return torch.fx.GraphModule(torch.nn.Module(), fx_graph, printed.name)
 
 
 class _Home:
@@ -44,10 +44,10 @@ class _Home:
         self.home, self.tracer = home, tracer
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.home, name)
-        if isinstance(found, HOMES) and found not in PLAIN:
-            return _Home(found, self.tracer)
-        return _node(self.tracer, found) if callable(found) and found not in PLAIN else found
+        value = getattr(self.home, name)
+        if isinstance(value, HOMES) and value not in PLAIN:
+            return _Home(value, self.tracer)
+        return _node(self.tracer, value) if callable(value) and value not in PLAIN else value
 
 
 def _node(tracer: GraphAppendingTracer, function: Callable[..., Any]) -> Callable[..., Any]:

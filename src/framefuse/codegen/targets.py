@@ -53,18 +53,18 @@ def backend(device: str, cpu: str = "llvm") -> Backend | None:
 
 def lacking(device: str, cpu: str = "llvm") -> str | None:
     """What is missing for kernels on a device, in a sentence; None where they work."""
-    found = backend(device, cpu)
-    return f"framefuse has no kernels for {type_of(device)}" if found is None else found.lacks()
+    compiler = backend(device, cpu)
+    return f"framefuse has no kernels for {type_of(device)}" if compiler is None else compiler.lacks()
 
 
 def targets(cpu: str = "llvm") -> Targets:
     """The targets that work here, by device."""
 
     def find(device: str) -> Target | None:
-        found = backend(device, cpu)
-        if found is None or found.lacks() is not None:
+        compiler = backend(device, cpu)
+        if compiler is None or compiler.lacks() is not None:
             return None
-        return with_units(found.target, device) if found.target.device == "cuda" else found.target
+        return with_units(compiler.target, device) if compiler.target.device == "cuda" else compiler.target
 
     return find
 
@@ -133,8 +133,8 @@ def _launched_by_triton(kernel: Kernel, special: Specialisation, place: Place) -
 
 def _launched(kernel: Kernel, special: Specialisation, place: Place) -> LaunchedCode:
     def variant(aligned: bool) -> tuple[int, int]:
-        made = triton.compile_kernel(kernel, replace(special, aligned=aligned), place)
-        return made.function, made.shared
+        code = triton.compile_kernel(kernel, replace(special, aligned=aligned), place)
+        return code.function, code.shared
 
     code = triton.compile_kernel(kernel, replace(special, fitted=True), place)
     return LaunchedCode(code, variant, code.warps * machine(place.device).warp)

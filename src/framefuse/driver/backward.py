@@ -57,17 +57,17 @@ def holders(graph: Graph, trace: Trace) -> tuple[Holder, ...] | None:
         for place, output in enumerate(graph.outputs)
         if output.input is None
     ]
-    made: dict[int, list[int]] = {}
+    outputs_of: dict[int, list[int]] = {}
     for place, value in outputs:
         value = written.get(value, value)
         number = trace.autograd.made.get(value, trace.autograd.along.get(value))
         if number is not None and graph.outputs[place].requires_grad:
-            made.setdefault(number, []).append(place)
+            outputs_of.setdefault(number, []).append(place)
     of_inputs = _by_storage(inputs)
     of_outputs = _by_storage((place, trace.metas[value].storage) for place, value in outputs if value >= 0)
     return tuple(
         Holder(
-            tuple(made.get(number, ())),
+            tuple(outputs_of.get(number, ())),
             holder.onto,
             tuple(places[value] for value in holder.inputs if value in places),
             frozenset(place for storage in holder.storages for place in of_inputs.get(storage, ())),
@@ -80,10 +80,10 @@ def holders(graph: Graph, trace: Trace) -> tuple[Holder, ...] | None:
 
 
 def _by_storage(entries: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+    places: dict[int, list[int]] = {}
     for place, storage in entries:
-        found.setdefault(storage, []).append(place)
-    return found
+        places.setdefault(storage, []).append(place)
+    return places
 
 
 def derivatives(
@@ -128,8 +128,8 @@ class _Cases:
         backward = self.graph(values, again)
         given = [*(saved[place] for place in backward.saved), *(tangents[place] for place in backward.tangents)]
         names = {str(name): value for name, value in zip(self.piece.numbers, numbers, strict=True)}
-        found = compile_graph(backward.graph)(given, names, grad=again)
-        return tuple(None if place is None else found[place] for place in backward.results)
+        results = compile_graph(backward.graph)(given, names, grad=again)
+        return tuple(None if place is None else results[place] for place in backward.results)
 
     def reads(self, wanted: int) -> frozenset[int]:
         """Which saved values are read for these gradients."""
@@ -227,9 +227,9 @@ class _Cases:
         strides = node.strides or ()
         recorded = [size.evaluate(hints) for size in node.shape], [stride.evaluate(hints) for stride in strides]
         for sizes, places in (recorded, (tensor.shape, tensor.stride())):
-            found = dense_order(tuple(sizes), tuple(places))
-            if found is not None and dense_strides(node.shape, found) == strides:
-                return found
+            order = dense_order(tuple(sizes), tuple(places))
+            if order is not None and dense_strides(node.shape, order) == strides:
+                return order
         return None
 
 
@@ -266,17 +266,18 @@ def with_cuts(graph: Graph, tensors: Sequence[torch.Tensor], numbers: Mapping[st
         values = compile_graph(replace(graph, outputs=outputs))(tensors, numbers, grad=True)
     except Exception:  # what torch raises here is the program's, and is raised where it asks for the gradients
         return graph
-    found = dict(zip(asked, values, strict=True))
+    tensor_of = dict(zip(asked, values, strict=True))
 
     def change(node: Node, inputs: tuple[Node, ...]) -> Sequence[Node]:
-        if node.op == "result" and node in found and not found[node].requires_grad:
+        if node.op == "result" and node in tensor_of and not tensor_of[node].requires_grad:
             kept = node.over(inputs)
             return (kept, detached(kept))
         cut = []
         if node in results:
-            gradients, operands = [found[part] for part in results[node]], [found[operand] for operand in node.inputs]
+            gradients = [tensor_of[part] for part in results[node]]
+            operands = [tensor_of[operand] for operand in node.inputs]
             lost = {id(tensor) for tensor in (*unreached(gradients, operands), *given_none(gradients, operands))}
-            cut = [place for place, operand in enumerate(node.inputs) if id(found[operand]) in lost]
+            cut = [place for place, operand in enumerate(node.inputs) if id(tensor_of[operand]) in lost]
         changed = tuple(detached(operand) if place in cut else operand for place, operand in enumerate(inputs))
         fresh = [new for new, old in zip(changed, inputs, strict=True) if new is not old]
         same = all(new is old for new, old in zip(changed, node.inputs, strict=True))
@@ -293,10 +294,10 @@ def given_none(results: Sequence[torch.Tensor], operands: Sequence[torch.Tensor]
         return []
     try:
         seeds = [torch.ones_like(root) for root in roots]
-        found = torch.autograd.grad(roots, asking, seeds, retain_graph=True, allow_unused=True)
+        gradients = torch.autograd.grad(roots, asking, seeds, retain_graph=True, allow_unused=True)
     except RuntimeError:  # a derivative that torch lacks is an error where the program asks for it
         return []
-    return [operand for operand, gradient in zip(asking, found, strict=True) if gradient is None]
+    return [operand for operand, gradient in zip(asking, gradients, strict=True) if gradient is None]
 
 
 def detached(node: Node) -> Node:

@@ -61,13 +61,13 @@ def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, Ker
             answers = dict(zip(distinct, pool.map(compile, distinct.values()), strict=True))
     else:
         answers = {key: compile(item) for key, item in distinct.items()}
-    made: dict[Hashable, KernelCode] = {}
+    code_of: dict[Hashable, KernelCode] = {}
     for key, answer in answers.items():
         if isinstance(answer, Unsupported):
             raise Uncompiled(answer, distinct[key].device)
-        made[key] = answer
-    tuning = tuner.run(distinct, made) if tuner is not None else None
-    codes = {index: made[key] for index, key in keys.items()}
+        code_of[key] = answer
+    tuning = tuner.run(distinct, code_of) if tuner is not None else None
+    codes = {index: code_of[key] for index, key in keys.items()}
     return compiled_together(wanted, codes, COMPILERS), tuning
 
 
@@ -82,17 +82,17 @@ def choose_products(schedule: Schedule, options: Options) -> Chosen:
         for o in schedule.offers
     ]  # fmt: skip
     distinct: dict[Hashable, Offer] = dict(zip(reversed(keys), reversed(schedule.offers), strict=True))
-    made: dict[Hashable, KernelCode] = {}
+    code_of: dict[Hashable, KernelCode] = {}
     tuner = _tuner(schedule, options)
-    tuning = tuner.products(distinct, made)
-    won = [(tuner.found[key], offer) for key, offer in zip(keys, schedule.offers, strict=True) if key in made]
+    tuning = tuner.products(distinct, code_of)
+    won = [(tuner.found[key], offer) for key, offer in zip(keys, schedule.offers, strict=True) if key in code_of]
     taken: dict[int, Offer] = {}
     covered: set[int] = set()
     for _, offer in sorted(won, key=lambda pair: pair[0].best - pair[0].first):
         if offer.product[0] not in taken and not covered & offer.covers:
             taken[offer.product[0]] = offer
             covered |= offer.covers
-    return Chosen(frozenset(offer.product for offer in taken.values()), tuning, made)
+    return Chosen(frozenset(offer.product for offer in taken.values()), tuning, code_of)
 
 
 def _tuner(schedule: Schedule, options: Options) -> Tuner:
@@ -110,9 +110,9 @@ def _tuner(schedule: Schedule, options: Options) -> Tuner:
 
 
 def _backend(item: RunKernel, options: Options) -> Backend:
-    found = backend(item.device, options.cpu_target)
-    assert found is not None, "fuse makes kernels for known devices"
-    return found
+    compiler = backend(item.device, options.cpu_target)
+    assert compiler is not None, "fuse makes kernels for known devices"
+    return compiler
 
 
 def _guarded(item: RunKernel, graph: Graph) -> bool:

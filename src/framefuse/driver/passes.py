@@ -72,23 +72,23 @@ class Pass:
             object.__setattr__(self, "needs", tuple(inspect.signature(self.run).parameters)[:-1])
 
 
-def run(passes: tuple[Pass, ...], made: Compilation, options: Options) -> dict[str, float]:
-    """Runs ``passes`` over ``made`` in place; returns the seconds by name of pass."""
+def run(passes: tuple[Pass, ...], stages: Compilation, options: Options) -> dict[str, float]:
+    """Runs ``passes`` over ``stages`` in place; returns the seconds by name of pass."""
     seconds: dict[str, float] = {}
     start = time.perf_counter()
-    place = program(made, options) if any(step.kept for step in passes) else None
-    filled = place.fill(made) if place is not None else frozenset()
+    place = program(stages, options) if any(step.kept for step in passes) else None
+    filled = place.fill(stages) if place is not None else frozenset()
     if place is not None:
         seconds["cache"] = time.perf_counter() - start
     for step in passes:
         if step.gives in filled:
             continue
         start = time.perf_counter()
-        setattr(made, step.gives, step.run(*[getattr(made, name) for name in step.needs], options))
+        setattr(stages, step.gives, step.run(*[getattr(stages, name) for name in step.needs], options))
         seconds[step.name] = seconds.get(step.name, 0.0) + time.perf_counter() - start
         if step.kept and place is not None and not filled:
             start = time.perf_counter()
-            place.keep(made)
+            place.keep(stages)
             seconds["cache"] += time.perf_counter() - start
     return seconds
 
@@ -121,14 +121,14 @@ def _by_users(stage: str, place: str, within: str) -> tuple[Pass, ...]:
         if not registered.passes_of(stage):
             return rewritten
         reference = compile_graph if options.check else None
-        found, steps = registered.changed(stage, graph, dump=bool(options.report), reference=reference)
-        return Rewritten(stage, found, (*(rewritten.steps if rewritten is not None else ()), *steps))
+        result, steps = registered.changed(stage, graph, dump=bool(options.report), reference=reference)
+        return Rewritten(stage, result, (*(rewritten.steps if rewritten is not None else ()), *steps))
 
     def graph(rewritten: Rewritten | None, graph: Graph, options: Options) -> Graph:
         return rewritten.graph if rewritten is not None and rewritten.stage == stage else graph
 
-    made = Pass(within, changed, "rewritten", (place, "rewritten"))
-    return made, Pass(within, graph, place, ("rewritten", place))
+    rewriting = Pass(within, changed, "rewritten", (place, "rewritten"))
+    return rewriting, Pass(within, graph, place, ("rewritten", place))
 
 
 def _halves(lowered: Graph, trace: Trace, options: Options) -> Halves | None:
@@ -211,7 +211,7 @@ def _codegen(planned: Schedule, graph: Graph, chosen: Chosen, options: Options) 
     """The code of the schedule's kernels, of another schedule where an emitter cannot express one."""
     try:
         kernels, tuning = compile_kernels(planned, options)
-        tunings = [found for found in (chosen.tuning, tuning) if found is not None]
+        tunings = [each for each in (chosen.tuning, tuning) if each is not None]
         return GraphCode(planned, kernels, total(tunings) if tunings else None)
     except Uncompiled as error:
         return GraphCode(_on_aten(graph, options, error.device, f"A kernel cannot be compiled: {error}"))
@@ -226,7 +226,7 @@ def _assume(trace: Trace, graph: Graph, code: GraphCode, options: Options) -> As
 
 def _limits(code: GraphCode) -> tuple[Relation, ...]:
     """What must hold of sizes where kernels count positions in 32 bits."""
-    found: dict[Relation, None] = {}
+    limits: dict[Relation, None] = {}
     named = {symbol: values[0] for symbol, values in code.schedule.largest if len(values) == 1}
     for index, compiled in code.kernels.items():
         item = code.schedule.items[index]
@@ -234,9 +234,9 @@ def _limits(code: GraphCode) -> tuple[Relation, ...]:
             continue
         for limit in compiled.code.limits:
             last = limit.substitute(item.sizes).substitute(named)
-            found[Relation("<", last, expr(POSITIONS), "positions of 32 bits")] = None
-            found[Relation("<=", expr(0), last, "positions of 32 bits")] = None
-    return tuple(found)
+            limits[Relation("<", last, expr(POSITIONS), "positions of 32 bits")] = None
+            limits[Relation("<=", expr(0), last, "positions of 32 bits")] = None
+    return tuple(limits)
 
 
 def _guards(assumptions: Assumptions, trace: Trace, graph: Graph, options: Options) -> Guards:
@@ -255,12 +255,12 @@ def _derivatives(
 
     def compile(graph: Graph, case: Trace) -> tuple[_native.Compiled, Product]:
         nonlocal latest
-        made = latest = Compilation(case)
-        made.lowered = graph
-        product = Product(made, run(case_passes, made, options))
+        stages = latest = Compilation(case)
+        stages.lowered = graph
+        product = Product(stages, run(case_passes, stages, options))
         publish(None, product, None, options)
-        plan = _native.PlanProgram(made.plan)
-        return _native.Compiled(_native.GuardSet(made.guards.program), plan), product
+        plan = _native.PlanProgram(stages.plan)
+        return _native.Compiled(_native.GuardSet(stages.guards.program), plan), product
 
     return places_in_autograd(halves, trace, compile, lambda error: report_bug(error, trace.line, options, latest))
 
@@ -353,13 +353,13 @@ def through_backend(backend: FxBackend) -> tuple[Pass, ...]:
     def call(captured: Captured, examples: Arguments, options: Options) -> Function:
         name = getattr(backend, "__name__", type(backend).__name__)
         try:
-            made = backend(captured.module, list(examples))
+            function = backend(captured.module, list(examples))
         except Exception as error:
             text = f"the backend {name} raised {type(error).__name__}: {error}. Mend it, or choose backend='eager'"
             raise UserError(text) from error
-        if not callable(made):
-            raise UserError(f"the backend {name} gave {made!r:.60}. Have it give a callable, such as gm.forward")
-        return made
+        if not callable(function):
+            raise UserError(f"the backend {name} gave {function!r:.60}. Have it give a callable, such as gm.forward")
+        return function
 
     return (
         Pass("fx", _captured, "captured"),
@@ -375,14 +375,14 @@ def through_backend(backend: FxBackend) -> tuple[Pass, ...]:
 
 def _sources(trace: Trace) -> tuple[Source, ...]:
     """The sources that calls, the result and the effects read again at run time."""
-    found: dict[Source, None] = {}
+    sources: dict[Source, None] = {}
 
     def visit(part: Value) -> None:
         if isinstance(part, Source):
-            found[part] = None
+            sources[part] = None
         elif isinstance(part, Build):
             if part.kind == "source":
-                found[part.value] = None
+                sources[part.value] = None
             for child in part.parts:
                 visit(child)
             visit(part.base)
@@ -395,4 +395,4 @@ def _sources(trace: Trace) -> tuple[Source, ...]:
     visit(trace.result)
     for effect in trace.effects:
         visit((effect.target, effect.key, effect.value))
-    return tuple(found)
+    return tuple(sources)

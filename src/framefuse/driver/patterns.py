@@ -21,7 +21,7 @@ def exchanges(pattern: Function, replacement: Function, inputs: Sequence[Value])
     """What is sought and what comes in its place: as it is recorded without gradients, and with them where that is
     another graph.
     """
-    found: list[Exchange] = []
+    pairs: list[Exchange] = []
     for trains in (False, True):
         given = [_example(value, trains) for value in inputs]
         if trains and not any(isinstance(value, torch.Tensor) and value.requires_grad for value in given):
@@ -30,8 +30,8 @@ def exchanges(pattern: Function, replacement: Function, inputs: Sequence[Value])
         unknown = exchange.replacement.tensors.keys() - exchange.pattern.tensors.keys()
         if unknown:
             raise UserError(f"the replacement reads {', '.join(sorted(unknown))}, which the pattern does not. Read it")
-        found.append(exchange)
-    return found
+        pairs.append(exchange)
+    return pairs
 
 
 def _example(value: Value, trains: bool) -> Value:

@@ -104,9 +104,9 @@ class _Tree:
 
     @property
     def points(self) -> ResumePoints | None:
-        found = self.state.points
-        assert found is None or isinstance(found, ResumePoints)
-        return None if self.state.options.fullgraph else found
+        points = self.state.points
+        assert points is None or isinstance(points, ResumePoints)
+        return None if self.state.options.fullgraph else points
 
     def refuse(self, reason: Reason) -> None:
         """Nothing of this run is compiled."""
@@ -115,13 +115,13 @@ class _Tree:
 
     def compile(self, segments: Sequence[Segment]) -> bool:
         """Compiles segments that follow each other; all of them count, or none."""
-        made = []
+        entries = []
         for segment in segments:
-            found = self.one(segment)
-            if found is None:
+            compiled = self.one(segment)
+            if compiled is None:
                 return False
-            made.append((segment, *found))
-        for segment, product, entry in made:
+            entries.append((segment, *compiled))
+        for segment, product, entry in entries:
             self.state.add(resume_dispatch_of(segment.start), product, entry)
             publish(self.state.function, product, None, self.state.options)
         return True
@@ -129,12 +129,12 @@ class _Tree:
     def one(self, segment: Segment) -> tuple[Product, _native.Compiled] | None:
         """The product and the native entry of one segment."""
         options, trace = self.state.options, segment.trace
-        made = Compilation(trace, segment.bound)
+        stages = Compilation(trace, segment.bound)
         seconds = {"capture": trace.seconds.get("capture", 0.0)}
         try:
-            seconds.update(run(self.passes, made, options))
-            guards = _native.GuardSet(made.guards.program)
-            plan = _native.PlanProgram(made.plan)
+            seconds.update(run(self.passes, stages, options))
+            guards = _native.GuardSet(stages.guards.program)
+            plan = _native.PlanProgram(stages.plan)
             follow = None
             if segment.follow is not None:
                 follow = self.state.resume_dispatch(segment.follow, segment.follow.count).dispatch
@@ -146,18 +146,18 @@ class _Tree:
         except UserError:
             raise
         except Exception as error:
-            self.fault(error, trace.line, made)
+            self.fault(error, trace.line, stages)
             return None
-        made.forget_call()
+        stages.forget_call()
         start = resume_dispatch_of(segment.start)
-        return Product(made, seconds, why=self.misses.get(id(start))), entry
+        return Product(stages, seconds, why=self.misses.get(id(start))), entry
 
-    def fault(self, error: Exception, line: Line, made: Compilation) -> None:
+    def fault(self, error: Exception, line: Line, stages: Compilation) -> None:
         """One of our own faults, in a stage that may know on which operation."""
         pinned = isinstance(error, Pinned)
         cause = error.__cause__ if isinstance(error.__cause__, Exception) and pinned else error
         place = error.line if isinstance(error, Pinned) else None
-        self.reason = report_bug(cause, place or line, self.state.options, made)
+        self.reason = report_bug(cause, place or line, self.state.options, stages)
         if place is not None:
             self.learn(self.reason)
 
@@ -187,21 +187,21 @@ class _Tree:
 
     def _moving(self, start: ResumePoint | None, values: Sequence[Value]) -> frozenset[Source]:
         handle = resume_dispatch_of(start)
-        made = [product for product in self.state.products if product.start is handle]
-        if not made:
+        products = [product for product in self.state.products if product.start is handle]
+        if not products:
             return frozenset()
-        found = moving((product.stages.trace.assumptions for product in made), values)
+        sources = moving((product.stages.trace.assumptions for product in products), values)
         names = self.state.names if handle is None else {}
-        self.misses[id(handle)] = missed(self.state.guarded(handle), tuple(values), names, found)
-        return found
+        self.misses[id(handle)] = missed(self.state.guarded(handle), tuple(values), names, sources)
+        return sources
 
     def enter(self, point: ResumePoint, values: Sequence[Value]) -> Value:
         """Runs compiled code from ``point`` to the end of the call."""
         before = _native.bypass(False)
         try:
-            found = resume_dispatch_of(point)
-            assert found is not None
-            return found.dispatch(*values)
+            point_dispatch = resume_dispatch_of(point)
+            assert point_dispatch is not None
+            return point_dispatch.dispatch(*values)
         finally:
             _native.bypass(before)
 

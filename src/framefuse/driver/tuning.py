@@ -65,12 +65,12 @@ class Winners:
         self._known: dict[str, Winner] = {}
 
     def get(self, key: str, keep: bool) -> Winner | None:
-        found = self._known.get(key)
-        if found is None and keep:
-            found = Winner.of(self.disk.read(key))
-            if found is not None:
-                self._known[key] = found
-        return found
+        winner = self._known.get(key)
+        if winner is None and keep:
+            winner = Winner.of(self.disk.read(key))
+            if winner is not None:
+                self._known[key] = winner
+        return winner
 
     def put(self, key: str, winner: Winner, keep: bool) -> None:
         self._known[key] = winner
@@ -128,13 +128,13 @@ class Tuner:
         self.compiling = 0.0
         self.found: dict[Hashable, Tuned] = {}
 
-    def run(self, items: Mapping[Hashable, RunKernel], made: dict[Hashable, KernelCode]) -> Tuning:
-        """Replaces codes in ``made`` (by the keys of ``items``) by faster ones, and says what was done."""
-        return self._run(items, {}, made)
+    def run(self, items: Mapping[Hashable, RunKernel], code_of: dict[Hashable, KernelCode]) -> Tuning:
+        """Replaces codes in ``code_of`` (by the keys of ``items``) by faster ones, and says what was done."""
+        return self._run(items, {}, code_of)
 
-    def products(self, offers: Mapping[Hashable, Offer], made: dict[Hashable, KernelCode]) -> Tuning:
-        """Puts into ``made`` the codes of products that are faster than the library's call with what is behind it."""
-        return self._run({key: offer.fused for key, offer in offers.items()}, offers, made)
+    def products(self, offers: Mapping[Hashable, Offer], code_of: dict[Hashable, KernelCode]) -> Tuning:
+        """Puts into ``code_of`` the codes of products that are faster than the library's call and what is behind it."""
+        return self._run({key: offer.fused for key, offer in offers.items()}, offers, code_of)
 
     def known(self, item: RunKernel) -> Choice | None:
         """What an earlier measurement chose for a kernel that is a product: its first code need not be another."""
@@ -145,21 +145,21 @@ class Tuner:
         return winner.choice if winner is not None else None
 
     def _run(
-        self, items: Mapping[Hashable, RunKernel], offers: Mapping[Hashable, Offer], made: dict[Hashable, KernelCode]
+        self, items: Mapping[Hashable, RunKernel], offers: Mapping[Hashable, Offer], code_of: dict[Hashable, KernelCode]
     ) -> Tuning:
         with _measuring:
-            found = (self._case(key, item, offers.get(key), made) for key, item in items.items())
-            cases = [case for case in found if case is not None]
+            asked = (self._case(key, item, offers.get(key), code_of) for key, item in items.items())
+            cases = [case for case in asked if case is not None]
             cases.sort(key=lambda case: -self._bytes(case.item))  # what matters most, before time is up
             for start in range(0, len(cases), BATCH):
-                self._batch(cases[start : start + BATCH], start, len(cases), made)
+                self._batch(cases[start : start + BATCH], start, len(cases), code_of)
         trials = [each for each in map(self.trial_of, {item.device for item in items.values()}) if each is not None]
         kernels = tuple(self.found[key] for key in items if key in self.found)
         scratch = max((each.scratch for each in trials), default=0)
         return Tuning(kernels, time.perf_counter() - self.begun, self.compiling, scratch)
 
     def _case(
-        self, key: Hashable, item: RunKernel, offer: Offer | None, made: dict[Hashable, KernelCode]
+        self, key: Hashable, item: RunKernel, offer: Offer | None, code_of: dict[Hashable, KernelCode]
     ) -> _Case | None:
         """What is to be measured; None where there is nothing to choose, or the winner is known."""
         backend, measuring = self.backend_of(item), self.trial_of(item.device)
@@ -179,9 +179,9 @@ class Tuner:
         winner = self.winners.get(signature, self.keep)
         if winner is not None:
             first = winner.choice == choices[0]
-            code = made.get(key) if first else self._compiled(item, winner.choice)
+            code = code_of.get(key) if first else self._compiled(item, winner.choice)
             if code is not None or (first and offer is not None):
-                self._won(key, item, winner, code, made)
+                self._won(key, item, winner, code, code_of)
                 if item.kernel.product is not None and offer is None:
                     return None  # it was told when the product was chosen
                 won = "" if first else describe(winner.choice)
@@ -193,7 +193,7 @@ class Tuner:
             self.found[key] = Tuned(item.kernel.title, skipped=str(reason))
             return None
         if offer is None:
-            return _Case(key, item, signature, choices, [made[key]])
+            return _Case(key, item, signature, choices, [code_of[key]])
         around = [each for each in (*offer.before, offer.kernel) if each is not None]
         parts = [code for code in (self._compiled(each, None) for each in around) if code is not None]
         return _Case(key, item, signature, choices, [None], offer, parts) if len(parts) == len(around) else None
@@ -204,13 +204,13 @@ class Tuner:
         item: RunKernel,
         winner: Winner,
         code: KernelCode | None,
-        made: dict[Hashable, KernelCode],
+        code_of: dict[Hashable, KernelCode],
     ) -> None:
         """Takes a winner's code, if it is one of ours; a product's choice is known from now on."""
         if winner.choice == LIBRARY:
             return
         assert code is not None, "all but the library's call have code"
-        made[key] = code
+        code_of[key] = code
         backend = self.backend_of(item)
         if item.kernel.product is not None and backend.signature is not None:
             signature = backend.signature(item.kernel, self.hints_of(item), item.device)
@@ -220,7 +220,7 @@ class Tuner:
         pairs = zip(item.kernel.buffers, item.buffers, strict=True)
         return sum(elements(self.schedule, number) * buffer.dtype.size for buffer, number in pairs)
 
-    def _batch(self, cases: Sequence[_Case], done: int, count: int, made: dict[Hashable, KernelCode]) -> None:
+    def _batch(self, cases: Sequence[_Case], done: int, count: int, code_of: dict[Hashable, KernelCode]) -> None:
         """Compiles the candidates of some kernels, then times each kernel's."""
         if time.perf_counter() > self.end:
             for case in cases:
@@ -236,7 +236,7 @@ class Tuner:
         self.compiling += time.perf_counter() - begun
         for number, case in enumerate(cases, done + 1):
             self._tell(f"measures kernel {number} of {count}, {case.item.kernel.title}")
-            self._measure(case, made)
+            self._measure(case, code_of)
 
     def _compiled(self, item: RunKernel, choice: Choice | None) -> KernelCode | None:
         """The code of a candidate, None for one that cannot be compiled or loaded: it is only not chosen."""
@@ -245,7 +245,7 @@ class Tuner:
         except Exception:
             return None
 
-    def _measure(self, case: _Case, made: dict[Hashable, KernelCode]) -> None:
+    def _measure(self, case: _Case, code_of: dict[Hashable, KernelCode]) -> None:
         measuring = self.trial_of(case.item.device)
         assert measuring is not None
         made_of = [(place, code) for place, code in enumerate(case.codes) if code is not None]
@@ -264,7 +264,7 @@ class Tuner:
         choice, count = case.choices[places[place]], len(case.choices)
         winner = Winner(choice, times[0], times[place], count)
         self.winners.put(case.signature, winner, self.keep)
-        self._won(case.key, case.item, winner, case.codes[places[place]], made)
+        self._won(case.key, case.item, winner, case.codes[places[place]], code_of)
         failed = count - sum(map(math.isfinite, times))
         won = describe(choice) if place else ""
         self.found[case.key] = Tuned(case.item.kernel.title, count, failed, won, winner.first, winner.best)

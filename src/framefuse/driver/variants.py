@@ -31,8 +31,8 @@ class Siblings:
     def add(self, item: RunKernel, launched: LaunchedCode) -> LaunchedCode:
         """The code of a kernel, compiled with its siblings when it is asked for other sizes."""
         key = id(launched.code)
-        found = {symbol for value, _ in launch_fits(item, launched.code) for symbol in value.symbols}
-        self.symbols.setdefault(key, set()).update(found)
+        deciding = {symbol for value, _ in launch_fits(item, launched.code) for symbol in value.symbols}
+        self.symbols.setdefault(key, set()).update(deciding)
         self.compile[key] = launched.variant
         return dataclasses.replace(launched, variant=lambda aligned: self.variant(key, aligned))
 

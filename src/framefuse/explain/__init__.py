@@ -25,8 +25,8 @@ def explain(compiled: Value, *args: Value, time: bool = False, **kwargs: Value) 
         UserError: ``compiled`` is not a result of ``framefuse.compile``.
     """
     # Imported when it is first needed: it knows all stages, which cost more to import than many programs to run.
-    found: Explanation = importlib.import_module("framefuse.explain.report").explain(compiled, args, kwargs, time)
-    return found
+    explanation: Explanation = importlib.import_module("framefuse.explain.report").explain(compiled, args, kwargs, time)
+    return explanation
 
 
 def graphs(compiled: Value) -> list[Graphs]:
@@ -38,5 +38,5 @@ def graphs(compiled: Value) -> list[Graphs]:
     Raises:
         UserError: ``compiled`` is not a result of ``framefuse.compile``.
     """
-    found: list[Graphs] = importlib.import_module("framefuse.explain.graphs").graphs(compiled)
-    return found
+    all_graphs: list[Graphs] = importlib.import_module("framefuse.explain.graphs").graphs(compiled)
+    return all_graphs

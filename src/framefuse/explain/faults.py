@@ -53,14 +53,14 @@ def _files(line: Line, stages: Compilation | None) -> Iterator[tuple[str, Callab
 
 def versions() -> str:
     """What the fault may depend on, a line each."""
-    found = {"python": platform.python_version(), "platform": platform.platform(), "processor": platform.machine()}
-    found["torch"] = torch.__version__
+    version_of = {"python": platform.python_version(), "platform": platform.platform(), "processor": platform.machine()}
+    version_of["torch"] = torch.__version__
     for name in ("framefuse", "llvmlite", "numpy"):
         try:
-            found[name] = metadata.version(name)
+            version_of[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return "\n".join(f"{name} {version}" for name, version in found.items())
+            version_of[name] = "not installed"
+    return "\n".join(f"{name} {version}" for name, version in version_of.items())
 
 
 def program(line: Line) -> str:

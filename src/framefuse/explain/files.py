@@ -63,14 +63,14 @@ def write_report(folder: Path, name: str, number: int, product: Product) -> Path
 
 def stage_files(stages: Compilation) -> Iterator[tuple[str, Callable[[], str]]]:
     """A file for each product of the stages that is there: its name, and what makes its text."""
-    made = stages.made
+    names = stages.made
     yield "1_captured.txt", lambda: trace_text(stages.trace)
-    if "guards" in made:
+    if "guards" in names:
         yield "2_guards.txt", lambda: "\n".join(stages.guards.program.texts)
     if stages.captured is not None:
         module = stages.captured.module
         yield "3_fx.py", lambda: str(module.code)
-    if "graph" in made:
+    if "graph" in names:
         yield "3_graph.py", lambda: graph_text(stages.graph)
     for number, step in enumerate(_steps(stages), 1):
         if step.text:
@@ -80,7 +80,7 @@ def stage_files(stages: Compilation) -> Iterator[tuple[str, Callable[[], str]]]:
         yield f"{stem}.txt", functools.partial(kernel_text, kernel)
         suffix, text = code_file(kernel, compiled)
         yield f"{stem}.{suffix}", text
-    if "plan" in made:
+    if "plan" in names:
         yield "5_plan.txt", lambda: plan_text(stages.plan)
 
 
@@ -98,8 +98,8 @@ def _kernels(stages: Compilation) -> list[tuple[Kernel, KernelCode | None]]:
     schedule = stages.planned if stages.code is None else stages.code.schedule
     items = enumerate(schedule.items if schedule is not None else ())
     codes = {} if stages.code is None else stages.code.kernels
-    found = ((item.kernel, codes.get(index)) for index, item in items if isinstance(item, RunKernel))
-    return list({key_of(kernel): (kernel, compiled) for kernel, compiled in found}.values())
+    runs = ((item.kernel, codes.get(index)) for index, item in items if isinstance(item, RunKernel))
+    return list({key_of(kernel): (kernel, compiled) for kernel, compiled in runs}.values())
 
 
 def _log(name: str, number: int, product: Product | None, reason: Reason | None, level: str) -> Iterator[str]:

@@ -67,7 +67,7 @@ def graphs(function: Function) -> list[Graphs]:
     state = compiled_function(function)
     if state is None:
         raise UserError(f"{kind_of(function)} has no graphs. Give what framefuse.compile returned")
-    found = []
+    compiled_graphs = []
     for product in state.products:
         stages, name = product.stages, product.stages.trace.name
         cases = [case for derivative in stages.derivatives for case in derivative.cases]
@@ -75,8 +75,8 @@ def graphs(function: Function) -> list[Graphs]:
             _primitives(f"backward {number} of {name}", case.stages.graph) for number, case in enumerate(cases, 1)
         )
         captured = _captured(f"captured graph of {name}", stages.trace)
-        found.append(Graphs(captured, _primitives(f"forward graph of {name}", stages.graph), backward))
-    return found
+        compiled_graphs.append(Graphs(captured, _primitives(f"forward graph of {name}", stages.graph), backward))
+    return compiled_graphs
 
 
 def _primitives(name: str, graph: Graph) -> ShownGraph:

@@ -114,8 +114,8 @@ def explain(compiled: Value, args: Arguments, kwargs: Keywords, time: bool) -> E
     if state is None:
         raise UserError(f"{compiled!r:.60} was not compiled by framefuse. Pass what framefuse.compile returned")
     answer = answering(state, args, kwargs) if args or kwargs or time else None
-    found = describe(state, timed(compiled, state, answer, args, kwargs) if time and answer is not None else None)
-    return found if answer is None else replace(found, answer=_answer(state, answer))
+    explanation = describe(state, timed(compiled, state, answer, args, kwargs) if time and answer is not None else None)
+    return explanation if answer is None else replace(explanation, answer=_answer(state, answer))
 
 
 def describe(state: CompiledFunction, timing: Timing | str | None = None) -> Explanation:
@@ -187,8 +187,8 @@ def _replays(product: Product) -> Replays | None:
     region = product.stages.plan.region
     if region is None or isinstance(region, str):
         return None if region is None else Replays(why=region)
-    made = region.captures
-    return Replays(made.count, made.bytes, made.seconds, made.copied, made.outs, made.why)
+    captures = region.captures
+    return Replays(captures.count, captures.bytes, captures.seconds, captures.copied, captures.outs, captures.why)
 
 
 def _work(product: Product) -> tuple[Work, ...]:
@@ -239,8 +239,8 @@ def _guards(e: Explanation) -> list[str]:
 def _graphs(e: Explanation) -> list[str]:
     lines = []
     for number, graph in enumerate(e.graphs, 1):
-        made = _made(graph.work)
-        lines.append(f"  graph {number}  {graph.line.place}   {_count(graph.operations, 'op')} -> {made}")
+        what = _made(graph.work)
+        lines.append(f"  graph {number}  {graph.line.place}   {_count(graph.operations, 'op')} -> {what}")
         if graph.why is not None:
             lines.append(f"             compiled because {graph.why}")
         if graph.saved is not None:

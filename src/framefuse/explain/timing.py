@@ -52,9 +52,9 @@ def answering(state: CompiledFunction, args: Arguments, kwargs: Keywords) -> Ans
         return Answer((), why="these arguments do not fit its parameters")
     for product in state.products:
         if product.start is None:
-            found = check(product.stages.guards.program, bound)
-            if isinstance(found, Hit):
-                return Answer(bound, product, found)
+            outcome = check(product.stages.guards.program, bound)
+            if isinstance(outcome, Hit):
+                return Answer(bound, product, outcome)
     return Answer(bound, why=missed(state.guarded(None), bound, state.names) or "nothing is compiled")
 
 
@@ -117,7 +117,7 @@ def _kept(state: CompiledFunction, written: list[torch.Tensor], trace: Trace) ->
     values = [(tensor, tensor.detach().clone(), tensor._version) for tensor in written if not tensor.is_inference()]
     frozen = [(tensor, tensor.clone()) for tensor in written if tensor.is_inference()]
     devices = dict.fromkeys(("cpu", *(meta.device for meta in trace.metas)))
-    generators = [found for device in devices if (found := default_generator(device)) is not None]
+    generators = [drawn_from for device in devices if (drawn_from := default_generator(device)) is not None]
     drawn = [(generator, generator.get_state()) for generator in generators]
     try:
         yield

@@ -83,5 +83,5 @@ def fuse(
     """
     setting = Setting(threads, exact, targets, offers, products, trains)
     schedule, steps = run(PASSES, graph, setting, STAGES, check=check, dump=dump)
-    found: Schedule = schedule
-    return found.with_steps(steps)
+    result: Schedule = schedule
+    return result.with_steps(steps)

@@ -26,7 +26,7 @@ class Setting:
 
     def target(self, device: str) -> Target:
         """What compiles the kernels of a device."""
-        found = self.targets(device)
-        if found is None:
+        target = self.targets(device)
+        if target is None:
             raise CompilerBug(f"nothing compiles kernels for {device}")
-        return found
+        return target

@@ -37,8 +37,8 @@ def groups_text(groups: Groups, before: object = None) -> str:
     lines = [f"groups of {groups.graph.name}"]
     for group in groups.order:
         lines += _kernel(group, names, told) if group.node is None else _call(group, group.node, groups, names, told)
-    for found in groups.activated:
-        lines.append(f"group {found.group.number} becomes one call with its product, {found.node.attr('name')}")
+    for activated in groups.activated:
+        lines.append(f"group {activated.group.number} becomes one call with its product, {activated.node.attr('name')}")
     for _, product in sorted(groups.products.items(), key=lambda pair: pair[0]):
         before = "".join(f", group {group.number}" for _, group in product.before)
         lines.append(f"group {product.group.number} may become one kernel with {names[product.node]}{before}")
@@ -53,14 +53,14 @@ def groups_text(groups: Groups, before: object = None) -> str:
 
 def _through(nodes: set[Node]) -> set[Node]:
     """The views through which these nodes read their operands."""
-    found: set[Node] = set()
+    views: set[Node] = set()
     waiting = [operand for node in nodes for operand in node.inputs]
     while waiting:
         node = waiting.pop()
-        if node.op in MOVES and node not in found:
-            found.add(node)
+        if node.op in MOVES and node not in views:
+            views.add(node)
             waiting += node.inputs
-    return found
+    return views
 
 
 def _named(node: Node, names: dict[Node, str]) -> str:

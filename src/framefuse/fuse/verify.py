@@ -33,9 +33,9 @@ def verify_schedule(schedule: Schedule, after: str) -> None:
 
 
 def _refuse(wrong: Iterable[str], after: str) -> None:
-    found = "; ".join(wrong)
-    if found:
-        raise CompilerBug(f"after {after}: {found}")
+    complaints = "; ".join(wrong)
+    if complaints:
+        raise CompilerBug(f"after {after}: {complaints}")
 
 
 def problems(schedule: Schedule) -> list[str]:
@@ -134,15 +134,15 @@ def _shared(schedule: Schedule) -> set[tuple[int, int]]:
     for position, item in enumerate(schedule.items):
         for number in reads_and_writes(item)[0]:
             last[_root(schedule, number)] = position
-    found: set[tuple[int, int]] = set()
+    pairs: set[tuple[int, int]] = set()
     for position, item in enumerate(schedule.items):
         if isinstance(item, RunKernel):
             numbers = {b.name: n for b, n in zip(item.kernel.buffers, item.buffers, strict=True)}
             for buffer in item.kernel.buffers:
                 if buffer.aliases and last.get(numbers[buffer.aliases]) == position:
                     a, b = sorted((numbers[buffer.name], numbers[buffer.aliases]))
-                    found.add((a, b))
-    return found
+                    pairs.add((a, b))
+    return pairs
 
 
 def _span(schedule: Schedule, number: int, hints: Mapping[Symbol, int]) -> tuple[int, int]:
@@ -210,7 +210,7 @@ def _nests(draft: Draft) -> Iterator[str]:
 def _unmade(draft: Draft) -> Iterator[str]:
     """No item reads a buffer that no item before it writes, and results are written."""
     values = draft.values
-    made = {number for number, value in enumerate(values) if value.place == "input" and value.taken < 0}
+    written = {number for number, value in enumerate(values) if value.place == "input" and value.taken < 0}
 
     def root(number: int) -> int:
         while values[number].base >= 0:
@@ -220,10 +220,10 @@ def _unmade(draft: Draft) -> Iterator[str]:
     for position, item in enumerate(draft.items):
         reads, writes = reads_and_writes(item)
         for number in reads:
-            if root(number) not in made and number not in made:
+            if root(number) not in written and number not in written:
                 yield f"item {position} reads buffer {number}, which nothing has written"
-        made.update(writes)
-        made.update(root(number) for number in writes)
+        written.update(writes)
+        written.update(root(number) for number in writes)
     for number in (*draft.outputs, *(write[1] for write in draft.writes)):
-        if root(number) not in made:
+        if root(number) not in written:
             yield f"result {number} is not written"

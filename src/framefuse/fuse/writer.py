@@ -41,14 +41,14 @@ class _Writer:
         self.numbers: dict[object, int] = {}
         self.views: dict[tuple[object, ...], int] = {}
         fused = [groups.products[name] for name in setting.products]
-        self.fused = {found.group: found for found in fused}
-        self.made = {found.cell.node for found in fused}  # results of calls that a kernel of ours makes
-        self.dropped = {group for found in fused for _, group in found.before}
+        self.fused = {product.group: product for product in fused}
+        self.made = {product.cell.node for product in fused}  # results of calls that a kernel of ours makes
+        self.dropped = {group for product in fused for _, group in product.before}
         taken = (*self.fused, *self.dropped)
         # By the kernel that is not needed.
-        self.activated = {found.group: found for found in groups.activated if found.group not in taken}
-        activated = {found.product.node for found in self.activated.values()}
-        self.absorbed = {found.node for found in fused} | activated
+        self.activated = {epilogue.group: epilogue for epilogue in groups.activated if epilogue.group not in taken}
+        activated = {epilogue.product.node for epilogue in self.activated.values()}
+        self.absorbed = {product.node for product in fused} | activated
         self.single: dict[Group, RunKernel] = {}  # the last kernel of a group
         self.offering = setting.offers and not setting.products
         self.offers: list[Offer] = []
@@ -61,11 +61,11 @@ class _Writer:
     def _escaping(self) -> set[Node]:
         """Nodes whose memory a user, or a library call that may keep it, gets to see."""
         wanted = (*(output.node for output in self.graph.outputs), *(write.node for write in self.graph.writes))
-        found = {node for node in wanted if node.op not in ("input", "result")}
+        escaping = {node for node in wanted if node.op not in ("input", "result")}
         for (caller, _), view in self.groups.views.items():
             if caller.op == "library" and not may_see_views(caller):
-                found.add(view.base)
-        return beginnings(self.graph.nodes, found)
+                escaping.add(view.base)
+        return beginnings(self.graph.nodes, escaping)
 
     def draft(self) -> Draft:
         """Writes everything."""
@@ -107,12 +107,12 @@ class _Writer:
 
     def number(self, key: Node | Partial) -> int:
         """The buffer of a node or partial result."""
-        found = self.numbers.get(key)
-        if found is None:
+        known = self.numbers.get(key)
+        if known is None:
             begun = key.inputs[0] if isinstance(key, Node) and key.op == "scatter_add" else None
-            found = self.buffers.add(self._value(key)) if begun is None else self.number(begun)
-            self.numbers[key] = found
-        return found
+            known = self.buffers.add(self._value(key)) if begun is None else self.number(begun)
+            self.numbers[key] = known
+        return known
 
     def _value(self, key: Node | Partial) -> Value:
         if isinstance(key, Partial):
@@ -177,12 +177,12 @@ class _Writer:
         """Says which products could be one kernel with ``group``, whose work is done by a ``kernel`` or by the ``call``
         itself.
         """
-        for name, found in self.groups.products.items() if self.offering else ():
-            if found.group is group and not any(other in self.activated for _, other in found.before):
-                built = gpu.build_product(found, self.groups.strides_of, self.setting.exact)
+        for name, product in self.groups.products.items() if self.offering else ():
+            if product.group is group and not any(other in self.activated for _, other in product.before):
+                built = gpu.build_product(product, self.groups.strides_of, self.setting.exact)
                 fused, _, _ = self.item(built, group.device)
-                before = tuple(self.single[other] for _, other in found.before)
-                self.offers.append(Offer(name, call or self.calls[found.node], kernel, fused, found.groups, before))
+                before = tuple(self.single[other] for _, other in product.before)
+                self.offers.append(Offer(name, call or self.calls[product.node], kernel, fused, product.groups, before))
 
     def item(self, built: Built, device: str) -> tuple[RunKernel, tuple[int, ...], str]:
         """The call of a kernel, the buffers that it touches, and its name."""
@@ -219,19 +219,19 @@ class _Writer:
         self.buffers.by_call(out)
         self.append(RunCall(cat_call(node), operands, (((), out),), (), (out,), True), (*operands, out), "cat")
 
-    def activation(self, found: Activated) -> None:
+    def activation(self, activated: Activated) -> None:
         """The call that does the work of a product and of the kernel behind it."""
-        root, strides = found.root, self.groups.strides_of(found.root)
-        operands = tuple(self.operand(view, as_tensor=True) for view in found.operands)
-        matrix = root.shape == found.flat.shape
-        out = self.numbers[root if matrix else found.flat] = self.buffers.add(self._value(found.flat))
-        item = RunCall(found.node, operands, (((), out),), (), (out,), True)
-        self.append(item, (*operands, out), str(found.node.attr("name")))
+        root, strides = activated.root, self.groups.strides_of(activated.root)
+        operands = tuple(self.operand(view, as_tensor=True) for view in activated.operands)
+        matrix = root.shape == activated.flat.shape
+        out = self.numbers[root if matrix else activated.flat] = self.buffers.add(self._value(activated.flat))
+        item = RunCall(activated.node, operands, (((), out),), (), (out,), True)
+        self.append(item, (*operands, out), str(activated.node.attr("name")))
         if not matrix and root in self.escaping:
-            self.numbers[root] = self.owned(View(root, found.flat, strides, ZERO))
+            self.numbers[root] = self.owned(View(root, activated.flat, strides, ZERO))
         elif not matrix:
-            self.numbers[root] = self.operand(View(root, found.flat, strides, ZERO), as_tensor=True)
-        self.offer(found.group, None, item)
+            self.numbers[root] = self.operand(View(root, activated.flat, strides, ZERO), as_tensor=True)
+        self.offer(activated.group, None, item)
 
     def call(self, node: Node) -> None:
         inside = may_see_views(node)

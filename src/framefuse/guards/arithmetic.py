@@ -26,12 +26,12 @@ class Arithmetic:
 
     def expression(self, value: Expr) -> int:
         """The number that holds ``value``; KeyError for a symbol that is not bound yet."""
-        found = self._known.get(value)
-        if found is None:
+        register = self._known.get(value)
+        if register is None:
             constant = value.constant
-            found = self._constant(constant) if constant is not None else self._sum(value)
-            self._known[value] = found
-        return found
+            register = self._constant(constant) if constant is not None else self._sum(value)
+            self._known[value] = register
+        return register
 
     def real(self, value: Real) -> int:
         """The number that holds the float ``value``; KeyError for a symbol that is not bound yet."""

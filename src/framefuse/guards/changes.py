@@ -24,21 +24,21 @@ def moving(known: Iterable[Assumptions], arguments: Sequence[Value]) -> frozense
     The next recording makes them symbols: a number that changed once will change again. Of a string it holds what the
     program asks.
     """
-    found: set[Source] = set()
+    sources: set[Source] = set()
     values: dict[Source, Value] = {}
     for assumptions in known:
         for fact in assumptions.facts:
             if fact.kind in FREE:
-                found.add(fact.source)
-            elif fact.kind in NUMBERS and fact.source not in found:
+                sources.add(fact.source)
+            elif fact.kind in NUMBERS and fact.source not in sources:
                 now = _value(fact.source, arguments, values)
                 if type(now) is NUMBERS[fact.kind] and not same_atom(now, fact.value):
-                    found.add(fact.source)
+                    sources.add(fact.source)
             elif fact.kind in TEXTS and _is_given(fact.source):
                 now = _value(fact.source, arguments, values)
                 if type(now) is str and now != fact.value:
-                    found.add(fact.source)
-    return frozenset(found)
+                    sources.add(fact.source)
+    return frozenset(sources)
 
 
 def _is_given(source: Source) -> bool:
@@ -74,8 +74,8 @@ def _read(source: Source, arguments: Sequence[Value], values: dict[Source, Value
         plain: Value = next(each for each in (list, tuple, deque) if isinstance(base, each))
         return plain.__getitem__(base, key)
     if kind == "global":
-        found = base.__globals__.get(key, MISSING)
-        return base.__builtins__.get(key, MISSING) if found is MISSING else found
+        held = base.__globals__.get(key, MISSING)
+        return base.__builtins__.get(key, MISSING) if held is MISSING else held
     if kind == "cell":
         return base.__closure__[key].cell_contents
     if kind == "type_attr":

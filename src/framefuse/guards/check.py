@@ -216,8 +216,8 @@ class _Run:
         self.registers[d] = value
 
     def dict(self, d: int, r: int) -> None:
-        found = _native.instance_dict(self.registers[r])
-        self.load(d, MISSING if found is None else found)
+        attributes = _native.instance_dict(self.registers[r])
+        self.load(d, MISSING if attributes is None else attributes)
 
     def item_dict(self, d: int, r: int, key: Value) -> None:
         self.load(d, _entry(self.registers[r], key))
@@ -286,10 +286,10 @@ class _Run:
         function, before, behind, answer = question
         held = self.registers[r]
         try:
-            found = function(*before, held, *behind) if type(held) is str else MISSING
+            said = function(*before, held, *behind) if type(held) is str else MISSING
         except Exception:
-            found = MISSING
-        self.demand(same_atom(found, answer), Said(repr(answer)), held)
+            said = MISSING
+        self.demand(same_atom(said, answer), Said(repr(answer)), held)
 
     def length(self, r: int, count: int) -> None:
         held = self.registers[r]
@@ -376,14 +376,14 @@ class _Run:
         )
 
     def apart(self, registers: tuple[int, ...], written: int, spans: tuple[int, ...]) -> None:
-        found = []
+        memories = []
         for place, (register, _) in enumerate(zip(registers, spans, strict=True)):
             place_in_memory = _span(self.registers[register])
             if place_in_memory is None:
                 raise Failed(Said("tensors"), Said("other objects"))
-            found.append((*place_in_memory, place < written))
+            memories.append((*place_in_memory, place < written))
         ends = [0, 0]  # of all tensors so far, of those that are written
-        for begin, end, changes in sorted(found):
+        for begin, end, changes in sorted(memories):
             if begin < end:
                 self.demand(begin >= ends[0 if changes else 1], Said("separate memory"), Said("shared memory"))
                 ends = [max(ends[0], end), max(ends[1], end) if changes else ends[1]]
@@ -459,8 +459,8 @@ def _entry(holder: Value, key: Value) -> Value:
 def _global(function: Value, name: str) -> Value:
     if not isinstance(function, types.FunctionType):
         return MISSING
-    found = function.__globals__.get(name, MISSING)
-    return dict.get(getattr(function, "__builtins__"), name, MISSING) if found is MISSING else found  # noqa: B009
+    held = function.__globals__.get(name, MISSING)
+    return dict.get(getattr(function, "__builtins__"), name, MISSING) if held is MISSING else held  # noqa: B009
 
 
 def _context(variable: Value) -> Value:

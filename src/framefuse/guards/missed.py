@@ -25,10 +25,11 @@ def missed(
     Of several the one is told that holds the furthest. ``names`` are the user's words for arguments, ``free`` the
     places of which the next trace takes any value. None where one does take them, or nothing is known.
     """
-    found = [(_reach(guards, values), guards.program, facts) for guards, facts in known if guards.program.instructions]
-    if not found:
+    asked = ((guards, facts) for guards, facts in known if guards.program.instructions)
+    reached = [(_reach(guards, values), guards.program, facts) for guards, facts in asked]
+    if not reached:
         return None
-    _, program, facts = max(found, key=lambda entry: entry[0])
+    _, program, facts = max(reached, key=lambda entry: entry[0])
     miss = check(program, values)
     return told(miss, facts, names, miss.source in free) if isinstance(miss, Miss) else None
 
@@ -41,7 +42,7 @@ def _reach(guards: _native.GuardSet, values: tuple[Value, ...]) -> float:
 
 def told(miss: Miss, facts: Iterable[Fact], names: Mapping[str, str], free: bool = False) -> str:
     """A miss in the user's words; ``free`` says that the next trace takes any value."""
-    name = ARGUMENT.sub(lambda found: names.get(found[0]) or names.get(found[1], found[1]) + found[2], miss.name)
+    name = ARGUMENT.sub(lambda match: names.get(match[0]) or names.get(match[1], match[1]) + match[2], miss.name)
     asked = next((f.line for f in facts if f.line is not None and f.source == miss.source), None)
     line = f" (asked at {asked.place})" if asked is not None else ""
     return f"{COMPARED.sub('', name)} was {miss.was}, is {miss.now}{line}" + (": any value from now on" if free else "")

@@ -67,20 +67,20 @@ class Nodes:
 
     def node(self, source: Source) -> Node:
         """The node of a source; equal sources have one node."""
-        found = self._by_id.get(id(source))
-        if found is None:
+        node = self._by_id.get(id(source))
+        if node is None:
             base = self.node(source.base) if source.base is not None else None
             siblings = self._roots if base is None else base.children
             mark = id(source.key) if source.kind == "object" else (type(source.key), source.key)
-            found = siblings.get((source.kind, mark))
-            if found is None:
+            node = siblings.get((source.kind, mark))
+            if node is None:
                 key = self.node(source.key) if source.kind == "entry" else None
-                found = siblings[(source.kind, mark)] = Node(source, base, key)
+                node = siblings[(source.kind, mark)] = Node(source, base, key)
                 if source.kind == "object":
-                    found.known, found.settled = source.key, True
-            self._by_id[id(source)] = found
+                    node.known, node.settled = source.key, True
+            self._by_id[id(source)] = node
             self._keep.append(source)
-        return found
+        return node
 
 
 def resolve(node: Node) -> Value:
@@ -98,8 +98,8 @@ def resolve(node: Node) -> Value:
 
 def _read(kind: str, holder: Value, key: Value) -> Value:
     if kind == "dict":
-        found = _native.instance_dict(holder)
-        return MISSING if found is None else found
+        held = _native.instance_dict(holder)
+        return MISSING if held is None else held
     if kind == "attr":
         content = _native.instance_dict(holder)
         return MISSING if content is None else dict.get(content, key, MISSING)
@@ -108,8 +108,8 @@ def _read(kind: str, holder: Value, key: Value) -> Value:
     if kind == "entry":
         return dict.get(holder, key, MISSING) if isinstance(holder, dict) else MISSING
     if kind == "global" and isinstance(holder, types.FunctionType):
-        found = holder.__globals__.get(key, MISSING)
-        return dict.get(getattr(holder, "__builtins__"), key, MISSING) if found is MISSING else found  # noqa: B009
+        held = holder.__globals__.get(key, MISSING)
+        return dict.get(getattr(holder, "__builtins__"), key, MISSING) if held is MISSING else held  # noqa: B009
     if kind == "cell" and isinstance(holder, types.FunctionType):
         return _cell(holder, key)
     if kind == "type":

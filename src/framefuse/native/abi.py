@@ -71,10 +71,10 @@ def _impl_words(tensor: torch.Tensor) -> list[int]:
 
 
 def _only(candidates: Iterable[Any]) -> Any:
-    found = list(candidates)
-    if len(found) != 1:
-        raise Unknown(f"{len(found)} candidates")
-    return found[0]
+    rest = list(candidates)
+    if len(rest) != 1:
+        raise Unknown(f"{len(rest)} candidates")
+    return rest[0]
 
 
 def _offset_of(word: Callable[[torch.Tensor], int], tensors: Iterable[torch.Tensor]) -> int:
@@ -105,13 +105,13 @@ def _key_set(scratch: Scratch) -> Facts:
 
 def _dtype(scratch: Scratch) -> Facts:
     """Two bytes that follow the dtype; the bytes behind them follow the device."""
-    found = None
+    offsets = None
     samples = {row: torch.empty(2, dtype=row.torch) for row in dtypes.ROWS}
     for row, tensor in samples.items():
         code = _code(scratch, row.name)
         here = {8 * i for i, value in enumerate(_impl_words(tensor)) if value & 0xFFFF == code}
-        found = here if found is None else found & here
-    offset = int(_only(found or ()))
+        offsets = here if offsets is None else offsets & here
+    offset = int(_only(offsets or ()))
     words = {row.name: word_at(tensor._cdata + offset) & 0xFF_FFFF_FFFF for row, tensor in samples.items()}
     device = {word >> 16 for word in words.values()}
     meta = word_at(torch.empty(2, device="meta")._cdata + offset) & 0xFF_FFFF_FFFF
@@ -190,16 +190,16 @@ def _getters(scratch: Scratch) -> Facts:
     cpu, t = scratch.libraries.cpu, scratch.plain.transpose(0, 1)
     handle = scratch.handle(t)
     names = ("get_sizes", "get_strides", "get_dim", "get_data_ptr", "get_dtype", "get_device_type", "get_device_index")
-    found = {name: Libraries.find(cpu, f"aoti_torch_{name}") for name in names}
+    functions = {name: Libraries.find(cpu, f"aoti_torch_{name}") for name in names}
     vectors = {name: ctypes.POINTER(ctypes.c_int64)() for name in ("get_sizes", "get_strides")}
     data, code, kind = ctypes.c_void_p(), ctypes.c_int32(-1), ctypes.c_int32(-1)
     places = {**vectors, "get_data_ptr": data, "get_dtype": code, "get_device_type": kind}
-    if any(found[name](handle, ctypes.byref(place)) for name, place in places.items()):
+    if any(functions[name](handle, ctypes.byref(place)) for name, place in places.items()):
         raise Unknown("a getter failed")
     agree = tuple(vectors["get_sizes"][:3]) == tuple(t.shape) and tuple(vectors["get_strides"][:3]) == t.stride()
     if not agree or data.value != t.data_ptr() or code.value != _code(scratch, "float32") or kind.value != 0:
         raise Unknown("a getter disagrees")
-    return {name: Libraries.address(function) for name, function in found.items()}
+    return {name: Libraries.address(function) for name, function in functions.items()}
 
 
 def _grad_mode(scratch: Scratch) -> Facts:
@@ -221,25 +221,25 @@ def _wrap(scratch: Scratch) -> Facts:
     """Allocating through a handle and moving it into a Python object."""
     cpu = scratch.libraries.cpu
     names = ("empty_strided", "delete_tensor_object", "create_tensor_from_blob_v2")
-    found = {name: Libraries.find(cpu, f"aoti_torch_{name}") for name in names}
+    functions = {name: Libraries.find(cpu, f"aoti_torch_{name}") for name in names}
     wrap = Libraries.find(scratch.libraries.python, "_Z16THPVariable_WrapON2at10TensorBaseE")
     wrap.restype, wrap.argtypes = ctypes.py_object, [ctypes.c_void_p]
     pair, handle = ctypes.c_int64 * 2, ctypes.c_void_p()
     one = ctypes.c_int32(0)
     code = ctypes.c_int32(_code(scratch, "int16"))
-    if found["empty_strided"](ctypes.c_int64(2), pair(4, 3), pair(1, 4), code, one, one, ctypes.byref(handle)):
+    if functions["empty_strided"](ctypes.c_int64(2), pair(4, 3), pair(1, 4), code, one, one, ctypes.byref(handle)):
         raise Unknown("no allocation")
-    made = wrap(handle)
-    found["delete_tensor_object"](handle)
+    tensor = wrap(handle)
+    functions["delete_tensor_object"](handle)
     good = (
-        type(made) is torch.Tensor
-        and tuple(made.shape) == (4, 3)
-        and made.stride() == (1, 4)
-        and made.dtype is torch.int16
+        type(tensor) is torch.Tensor
+        and tuple(tensor.shape) == (4, 3)
+        and tensor.stride() == (1, 4)
+        and tensor.dtype is torch.int16
     )
-    if not good or made.device != torch.device("cpu") or not made.untyped_storage().resizable():
+    if not good or tensor.device != torch.device("cpu") or not tensor.untyped_storage().resizable():
         raise Unknown("the tensor made is another one")
-    return {**{name: Libraries.address(f) for name, f in found.items()}, "wrap": Libraries.address(wrap)}
+    return {**{name: Libraries.address(f) for name, f in functions.items()}, "wrap": Libraries.address(wrap)}
 
 
 def _tls_keys(scratch: Scratch) -> Facts:

@@ -24,9 +24,9 @@ def node_classes(
     """
     members = {"forward": staticmethod(forward), "backward": staticmethod(backward), "__module__": __name__}
     function: Any = metaclass(name, (torch.autograd.Function,), members)
-    made = function._backward_cls
-    more = {"_forward_cls": function, "_autograd_function_id": made._autograd_function_id, "__module__": __name__}
-    node = type(made.__name__, (BackwardCFunction,), {**more, "__slots__": ("_held",)})
+    derived = function._backward_cls
+    more = {"_forward_cls": function, "_autograd_function_id": derived._autograd_function_id, "__module__": __name__}
+    node = type(derived.__name__, (BackwardCFunction,), {**more, "__slots__": ("_held",)})
     function._backward_cls = node
     return function, node
 
@@ -86,9 +86,9 @@ def first_only(
 
 def wanted(node: Any, count: int) -> int:
     """Which of a node's first ``count`` inputs the engine wants a gradient of, as bits; all where no engine runs."""
-    found = [child is not None and _executes(child) for child, _ in node.next_functions[:count]]
+    asked = [child is not None and _executes(child) for child, _ in node.next_functions[:count]]
     there = [child is not None for child, _ in node.next_functions[:count]]
-    return (1 << count) - 1 if found == there else sum(1 << place for place, want in enumerate(found) if want)
+    return (1 << count) - 1 if asked == there else sum(1 << place for place, want in enumerate(asked) if want)
 
 
 def _executes(node: Any) -> bool:
@@ -113,14 +113,14 @@ def _applied(apply: Callable[..., torch.Tensor] = _First.apply) -> torch.Tensor:
 
 def raw_apply() -> Any:
     """The descriptor of torch's own ``apply`` below that of autograd.Function."""
-    found: Any = vars(torch._C._FunctionBase).get("apply")
+    descriptor: Any = vars(torch._C._FunctionBase).get("apply")
     try:
-        made = _applied(found.__get__(None, _First))
+        result = _applied(descriptor.__get__(None, _First))
     except (AttributeError, TypeError, RuntimeError) as error:
         raise Unknown("torch applies a function in another way") from error
-    if made.tolist() != [2, 2] or type(made.grad_fn) is not _First._backward_cls:
+    if result.tolist() != [2, 2] or type(result.grad_fn) is not _First._backward_cls:
         raise Unknown("torch applies a function in another way")
-    return found
+    return descriptor
 
 
 def hooks_state(libraries: Libraries) -> int:

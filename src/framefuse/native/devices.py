@@ -38,11 +38,11 @@ def plain_keys(plain: Iterable[torch.Tensor]) -> dict[int, int]:
     in place of the CPU's, if that is how the CPU's come about; else they are left out, and no tensor there counts as
     plain. No device is touched: most programs use none, and a process that has may not fork.
     """
-    found = 0
+    keys = 0
     for tensor in plain:
-        found |= keys_of(tensor)
-    known = {TYPES["cpu"]: found}
-    if _composed("CPU") == found:
+        keys |= keys_of(tensor)
+    known = {TYPES["cpu"]: keys}
+    if _composed("CPU") == keys:
         known |= {TYPES[name]: _composed(backend) for name, backend in BACKENDS.items() if name != "cpu"}
     return known
 

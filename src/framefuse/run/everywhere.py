@@ -71,14 +71,14 @@ class Everywhere:
 
     def _in_script(self, code: types.CodeType, qualname: str) -> None:
         known = list(_functions_in(code))
-        named = [found for found in known if found.co_qualname == qualname]
+        named = [other for other in known if other.co_qualname == qualname]
         if not named:
-            there = ", ".join(dict.fromkeys(found.co_qualname for found in known if "<" not in found.co_name))
+            there = ", ".join(dict.fromkeys(other.co_qualname for other in known if "<" not in other.co_name))
             raise UserError(f"the script defines no function {qualname}. It has: {there or 'none'}")
-        for found in named:
-            if found.co_flags & LAZY:
+        for match in named:
+            if match.co_flags & LAZY:
                 raise UserError(f"{qualname} is a generator or coroutine function. Name the functions that it calls")
-            _native.watch_calls(found, self._named)
+            _native.watch_calls(match, self._named)
 
     def _in_module(self, module: str, qualname: str) -> None:
         if module in sys.modules:
@@ -93,15 +93,15 @@ class Everywhere:
             print(f"framefuse run: {error}", file=sys.stderr)
 
     def _resolve(self, module: types.ModuleType, qualname: str) -> None:
-        found: Value = module
+        value: Value = module
         for name in qualname.split("."):
-            if not hasattr(found, name):
+            if not hasattr(value, name):
                 raise UserError(f"the module {module.__name__} has no {qualname}")
-            found = getattr(found, name)
-        found = getattr(found, "__func__", found)
-        if not isinstance(found, types.FunctionType):
-            raise UserError(f"{module.__name__}:{qualname} is {kind_of(found)}. Name a Python function")
-        self.install(found)
+            value = getattr(value, name)
+        value = getattr(value, "__func__", value)
+        if not isinstance(value, types.FunctionType):
+            raise UserError(f"{module.__name__}:{qualname} is {kind_of(value)}. Name a Python function")
+        self.install(value)
 
 
 def _functions_in(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -29,17 +29,17 @@ class Row:
     breaks: dict[Reason, None] = field(default_factory=dict)
     again: list[str] = field(default_factory=list)  # why traces after the first were compiled
 
-    def add(self, found: Explanation) -> None:
+    def add(self, explanation: Explanation) -> None:
         """Adds one of them."""
         self.count += 1
-        self.calls += found.calls
-        self.hits += found.hits
-        self.traces += len(found.graphs)
-        self.seconds += sum(sum(graph.seconds.values()) for graph in found.graphs)
-        for reason, count in found.stops:
+        self.calls += explanation.calls
+        self.hits += explanation.hits
+        self.traces += len(explanation.graphs)
+        self.seconds += sum(sum(graph.seconds.values()) for graph in explanation.graphs)
+        for reason, count in explanation.stops:
             self.reasons[reason] = self.reasons.get(reason, 0) + count
-        self.breaks.update(dict.fromkeys(found.breaks))
-        self.again += [graph.why for graph in found.graphs if graph.why is not None]
+        self.breaks.update(dict.fromkeys(explanation.breaks))
+        self.again += [graph.why for graph in explanation.graphs if graph.why is not None]
 
 
 class Ledger:
@@ -65,13 +65,13 @@ class Ledger:
     def explanations(self) -> list[Explanation]:
         """One for each thing that was compiled and called, those called most first."""
         alive = [describe(state) for state in live_functions() if id(state) not in self.before]
-        return sorted((found for found in self.dead + alive if found.calls), key=lambda found: -found.calls)
+        return sorted((each for each in self.dead + alive if each.calls), key=lambda each: -each.calls)
 
 
-def summary(found: Iterable[Explanation]) -> str:
+def summary(explanations: Iterable[Explanation]) -> str:
     """The screen: at most 24 lines of at most 100 columns."""
     rows: dict[tuple[str, str], Row] = {}
-    for one in found:
+    for one in explanations:
         rows.setdefault((one.name, one.place), Row(one.name, one.place)).add(one)
     if not rows:
         return "framefuse: nothing was compiled. No nn.Module was called; name functions with --function"
@@ -97,14 +97,14 @@ def summary(found: Iterable[Explanation]) -> str:
 
 def _reasons(row: Row) -> list[str]:
     most = sorted(row.reasons.items(), key=lambda item: -item[1])
-    found = [f"eager x{count}: {_fact(reason)}" for reason, count in most]
-    found += [f"break: {_fact(reason)}" for reason in row.breaks]
+    reasons = [f"eager x{count}: {_fact(reason)}" for reason, count in most]
+    reasons += [f"break: {_fact(reason)}" for reason in row.breaks]
     if row.again:
         times = f" x{len(row.again)}, last" if len(row.again) > 1 else ""
-        found.insert(1, f"compiled again{times} because {row.again[-1]}")
-    lines = [f"{'':>10} {text}" for text in found[:REASONS]]
-    if len(found) > REASONS:
-        more = f"  and {len(found) - REASONS} more"
+        reasons.insert(1, f"compiled again{times} because {row.again[-1]}")
+    lines = [f"{'':>10} {text}" for text in reasons[:REASONS]]
+    if len(reasons) > REASONS:
+        more = f"  and {len(reasons) - REASONS} more"
         lines[-1] = lines[-1][: WIDTH - len(more)] + more
     return lines
 

@@ -65,9 +65,9 @@ def _copy_uncounted(tensor: torch.Tensor, new: torch.Tensor) -> None:
 
 def as_it_came(tensor: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
     """``contents`` under the history of a tensor that is about to get another one; no view of that tensor."""
-    made: torch.Tensor = torch.ops.aten._unsafe_view.default(tensor, tensor.shape)
-    made.data = contents
-    return made
+    view: torch.Tensor = torch.ops.aten._unsafe_view.default(tensor, tensor.shape)
+    view.data = contents
+    return view
 
 
 def uncounted(tensor: torch.Tensor) -> torch.Tensor:
@@ -216,8 +216,8 @@ class _Assembler:
 
     def _slot(self, index: int) -> int:
         """The plan slot of a memory; made at its first use, when the sizes bound by earlier calls are known."""
-        found = self.slot_of_memory.get(index)
-        if found is None:
+        place = self.slot_of_memory.get(index)
+        if place is None:
             memory = self.schedule.memories[index]
             base, offset = self._base(memory)
             slot = Slot(
@@ -230,8 +230,8 @@ class _Assembler:
                 device=memory.device,
             )
             self.slots.append(slot)
-            found = self.slot_of_memory[index] = len(self.slots) - 1
-        return found
+            place = self.slot_of_memory[index] = len(self.slots) - 1
+        return place
 
     def _base(self, memory: Memory) -> tuple[int, int]:
         if memory.place == "arena":
@@ -249,9 +249,9 @@ class _Assembler:
 
     def _flush(self) -> None:
         """Puts the instructions over sizes that earlier steps bound before the next step."""
-        made = self.numbers.take()
-        if made:
-            self.steps.append(NumbersStep(made))
+        instructions = self.numbers.take()
+        if instructions:
+            self.steps.append(NumbersStep(instructions))
 
     def _add(self, step: Step) -> None:
         self._flush()
@@ -466,7 +466,7 @@ class _Assembler:
         """Makes a view of an input before what is computed from it is hung into autograd."""
         late = self.graph.late
         for number in range(len(late)):
-            if number not in self.made and any(value == made for made, _ in late[number].results):
+            if number not in self.made and any(value == result for result, _ in late[number].results):
                 for before in refs((late[number].args, late[number].kwargs)):
                     self._make_first(before)
                 self.made.add(number)
@@ -476,8 +476,8 @@ class _Assembler:
         """Nodes that watch what the plan wrote after they were made learn its version."""
         for derivative in derivatives:
             if any(entry.settles for entry in derivative.piece.watched):
-                made = ("tensor", self._slot(self.schedule.outputs[derivative.piece.outputs[0]]))
-                self._add(CallStep("settle", derivative.attach.settle, (made,), (), ()))
+                output = ("tensor", self._slot(self.schedule.outputs[derivative.piece.outputs[0]]))
+                self._add(CallStep("settle", derivative.attach.settle, (output,), (), ()))
 
     def _saved(self, entry: Saved) -> Template:
         if entry.kind != "input":
@@ -512,9 +512,9 @@ class _Assembler:
         known = self.slots[history]
         assert known is not None, "inputs have slots"
         self.slots.append(Slot("call", known.dtype, (), ()))
-        args, made = (("tensor", history), contents), len(self.slots) - 1
-        self._add(CallStep("as_it_came", as_it_came, args, (), (((), made),), grad=True))
-        return made
+        args, slot = (("tensor", history), contents), len(self.slots) - 1
+        self._add(CallStep("as_it_came", as_it_came, args, (), (((), slot),), grad=True))
+        return slot
 
     def _check_written(self) -> None:
         """Inputs to which autograd will see a write are checked before anything runs."""

@@ -196,13 +196,13 @@ class Captures:
 
     def _owners(self, pool: Pool, inputs: Tensors) -> tuple[Replay, ...] | None:
         """The replays that keep the tapes among the inputs; None where one comes from a run step by step."""
-        found: dict[Replay, None] = {}
+        owners: dict[Replay, None] = {}
         for place in self.work.tapes:
             owner = next((graph for graph in pool.graphs if graph.keeps(inputs[place])), None)
             if owner is None or place in self._moving:
                 return None
-            found[owner] = None
-        return tuple(found)
+            owners[owner] = None
+        return tuple(owners)
 
     def _bound_by_launches(self, host: float, device: float) -> None:
         """Raises :class:`Refused` where the device is busy for longer than launching takes: copies would cost more."""

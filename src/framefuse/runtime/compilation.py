@@ -58,8 +58,8 @@ class Compilation:
     @property
     def made(self) -> tuple[str, ...]:
         """The names of what is there, in the order of the fields."""
-        found = ((each.name, getattr(self, each.name, None)) for each in fields(self))
-        return tuple(name for name, value in found if value is not None and value != ())
+        values = ((each.name, getattr(self, each.name, None)) for each in fields(self))
+        return tuple(name for name, value in values if value is not None and value != ())
 
     def forget_call(self) -> None:
         """Drops the values of the recorded call: what is compiled keeps no argument alive."""

@@ -47,8 +47,8 @@ class CudaGraphs:
 
     def stream(self) -> Stream:
         """The current stream of the device."""
-        found: Stream = _C._cuda_getCurrentStream(self.index)
-        return found
+        stream: Stream = _C._cuda_getCurrentStream(self.index)
+        return stream
 
     def follow(self, before: Stream) -> bool:
         """Makes the current stream wait for what another one was given; False where that one is being captured."""
@@ -190,10 +190,10 @@ def _settings() -> tuple[Callable[[], object], ...]:
     precision = getattr(_C, "_get_fp32_precision_getter", None)
     if precision is None:
         names = (*names, "_get_cublas_allow_tf32", "_get_cudnn_allow_tf32", "_get_float32_matmul_precision")
-    found = [getattr(_C, name) for name in names if hasattr(_C, name)]
+    readers = [getattr(_C, name) for name in names if hasattr(_C, name)]
     if precision is not None:
-        found += [lambda kind=kind: precision("cuda", kind) for kind in ("matmul", "conv", "rnn")]
-    return tuple(found)
+        readers += [lambda kind=kind: precision("cuda", kind) for kind in ("matmul", "conv", "rnn")]
+    return tuple(readers)
 
 
 SETTINGS = _settings()

@@ -114,15 +114,15 @@ class _Side:
                 for kind in casts:
                     torch.set_autocast_enabled(kind, True)
         with self.derivative.lock:
-            if not any(type(made.guards.check(values)) is tuple for made in self.dispatch.entries):
-                found = self.compile(values)
-                if isinstance(found, Reason):
-                    if found.code == "fault":  # the next case would meet it too
+            if not any(type(known.guards.check(values)) is tuple for known in self.dispatch.entries):
+                compiled = self.compile(values)
+                if isinstance(compiled, Reason):
+                    if compiled.code == "fault":  # the next case would meet it too
                         self.tries = LIMIT
                     reasons = self.derivative.reasons
-                    reasons[found] = reasons.get(found, 0) + 1
+                    reasons[compiled] = reasons.get(compiled, 0) + 1
                     return self.run(*values)
-                entry, case = found
+                entry, case = compiled
                 self.derivative.cases.append(case)
                 self.dispatch.add(entry)
         result: Gradients = self.dispatch(*values)

@@ -210,19 +210,19 @@ class CompiledFunction:
         if code is None:
             return {}
         names = _native.bound_names(code)
-        found = {f"args[{place}]": name for place, name in enumerate(names)}
+        by_source = {f"args[{place}]": name for place, name in enumerate(names)}
         forward = getattr(type(self.owner), "forward", None) if isinstance(self.owner, torch.nn.Module) else None
         if names[1:] == ("args", "kwargs") and isinstance(forward, types.FunctionType):
             for place, name in enumerate(_native.bound_names(forward.__code__)[1:]):
-                found[f"args[1][{place}]"] = found[f"args[2][{name!r}]"] = name
-        return found
+                by_source[f"args[1][{place}]"] = by_source[f"args[2][{name!r}]"] = name
+        return by_source
 
     def guarded(self, start: ResumeDispatch | None) -> list[tuple[_native.GuardSet, Sequence[Fact]]]:
         """The guard sets of the traces that begin at a point, or at the beginning, with the facts they were made of."""
         stages = {id(p.stages.guards.program): p.stages for p in self.products if p.start is start}
         sets = [entry.guards for entry in (self if start is None else start).dispatch.entries]
-        made = [(guards, stages.get(id(guards.program))) for guards in sets]
-        return [(guards, found.trace.assumptions.facts) for guards, found in made if found is not None]
+        guarded = [(guards, stages.get(id(guards.program))) for guards in sets]
+        return [(guards, known.trace.assumptions.facts) for guards, known in guarded if known is not None]
 
     def reduce(self) -> Reduced:
         """How the native half is pickled."""
@@ -290,12 +290,12 @@ class CompiledFunction:
 
     def resume_dispatch(self, point: ResumePoint, count: int) -> ResumeDispatch:
         """The native half of a point, made when it is first reached; it takes ``count`` values."""
-        found = point.handle
-        if not isinstance(found, ResumeDispatch):
-            found = point.handle = ResumeDispatch(self, point, count)
-            self.resume_dispatches.append(found)
+        handle = point.handle
+        if not isinstance(handle, ResumeDispatch):
+            handle = point.handle = ResumeDispatch(self, point, count)
+            self.resume_dispatches.append(handle)
             self.breaks.setdefault(point.why, 0)
-        return found
+        return handle
 
     def add(self, start: ResumeDispatch | None, product: Product, entry: _native.Compiled) -> None:
         """Takes compiled code that starts at a point, or at the function's beginning."""
@@ -441,10 +441,10 @@ def compiled_function(compiled: Value) -> CompiledFunction | None:
     """
     call = type(compiled).__call__ if isinstance(compiled, torch.nn.Module) else None
     inner = _native.behind_door(call, compiled) if isinstance(call, types.FunctionType) else None
-    for found in (getattr(inner, "__framefuse__", None), getattr(compiled, "__framefuse__", None)):
-        if isinstance(found, CompiledFunction) and (
-            any(compiled is part for part in (found.dispatch, found.function, found.owner))
-            or (isinstance(compiled, torch.nn.Module) and vars(compiled) is getattr(found.owner, "__dict__", None))
+    for record in (getattr(inner, "__framefuse__", None), getattr(compiled, "__framefuse__", None)):
+        if isinstance(record, CompiledFunction) and (
+            any(compiled is part for part in (record.dispatch, record.function, record.owner))
+            or (isinstance(compiled, torch.nn.Module) and vars(compiled) is getattr(record.owner, "__dict__", None))
         ):
-            return found
+            return record
     return None

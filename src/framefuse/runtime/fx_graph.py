@@ -289,8 +289,8 @@ def backend_plan(
     commits = any(getattr(call.target, "commits", False) for call in trace.calls)
     step = CallStep("backend", whole, args, (), tuple(outs), keeps_mode=True, commits=commits)
     devices = dict.fromkeys(("cpu", *(meta.device for meta in trace.metas)))
-    found = map(default_generator, devices) if any(call.random for call in trace.calls) else ()
-    generators = tuple(("const", generator) for generator in found if generator is not None)
+    drawn_from = map(default_generator, devices) if any(call.random for call in trace.calls) else ()
+    generators = tuple(("const", generator) for generator in drawn_from if generator is not None)
     result = result_template(trace.result, trace.effects, leaf)
     registers = tuple(register_of[entry.source] for entry in inputs)
     return Plan(
@@ -358,11 +358,11 @@ def _placeholder(source: Source) -> str:
 
 def _tensors(trace: Trace) -> list[int]:
     """The values that the result and the effects hold."""
-    found: list[int] = []
+    numbers: list[int] = []
 
     def visit(part: Value) -> None:
         if isinstance(part, Ref):
-            found.append(part.value)
+            numbers.append(part.value)
         elif isinstance(part, Build):
             for child in part.parts:
                 visit(child)
@@ -377,21 +377,21 @@ def _tensors(trace: Trace) -> list[int]:
 
     visit(trace.result)
     visit(trace.effects)
-    return found
+    return numbers
 
 
 def _free_numbers(trace: Trace, size_of: Mapping[Symbol, tuple[int, int]]) -> list[Expr | Real]:
     """Int and float arguments that the graph uses: they become placeholders."""
-    found: dict[Expr | Real, None] = {}
+    numbers: dict[Expr | Real, None] = {}
 
     def visit(value: Value) -> None:
         if isinstance(value, Expr):
             for symbol in sorted(value.symbols, key=str):
                 if symbol not in size_of:
-                    found[symbol.expr] = None
+                    numbers[symbol.expr] = None
         elif isinstance(value, Real):
             if value.op == "symbol":
-                found[value] = None
+                numbers[value] = None
             for arg in value.args:
                 visit(arg)
         elif isinstance(value, (tuple, list)):
@@ -405,4 +405,4 @@ def _free_numbers(trace: Trace, size_of: Mapping[Symbol, tuple[int, int]]) -> li
     for call in trace.calls:
         visit(call.args)
         visit(call.kwargs)
-    return list(found)
+    return list(numbers)

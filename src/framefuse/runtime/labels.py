@@ -53,20 +53,20 @@ def _shape(memory: Memory) -> str:
 
 def _where(lines: Sequence[Line]) -> str:
     """The user's lines, those of one file together: `` model.py:12,13``."""
-    found: dict[str, list[int]] = {}
+    by_file: dict[str, list[int]] = {}
     for line in lines:
-        found.setdefault(basename(line.file), []).append(line.line)
-    return "".join(f" {file}:{','.join(map(str, sorted(set(places))))}" for file, places in found.items())
+        by_file.setdefault(basename(line.file), []).append(line.line)
+    return "".join(f" {file}:{','.join(map(str, sorted(set(places))))}" for file, places in by_file.items())
 
 
 def _enter(label: str) -> torch.autograd.profiler.record_function:
-    found = torch.autograd.profiler.record_function(label)
-    found.__enter__()
-    return found
+    record = torch.autograd.profiler.record_function(label)
+    record.__enter__()
+    return record
 
 
-def _leave(found: torch.autograd.profiler.record_function) -> None:
-    found.__exit__(None, None, None)
+def _leave(record: torch.autograd.profiler.record_function) -> None:
+    record.__exit__(None, None, None)
 
 
 _native.profile_with(vars(torch.autograd.profiler), "_is_profiler_enabled", _enter, _leave)

@@ -57,16 +57,16 @@ class NumberProgram:
     def slot_of(self, value: Expr | Real | int | float) -> int:
         """The slot of ``value``; raises KeyError for a symbol that nothing has set so far."""
         key = value if isinstance(value, Real) else _constant(value) if isinstance(value, float) else expr(value)
-        found = self.slots.get(key)
-        if found is None:
-            found = self._real(key) if isinstance(key, Real) else self._sum(key)
-            self.slots[key] = found
-        return found
+        slot = self.slots.get(key)
+        if slot is None:
+            slot = self._real(key) if isinstance(key, Real) else self._sum(key)
+            self.slots[key] = slot
+        return slot
 
     def take(self) -> tuple[NumberInstruction, ...]:
         """The instructions over late sizes made since the last call of this method."""
-        made, self._late = tuple(self._late), []
-        return made
+        late, self._late = tuple(self._late), []
+        return late
 
     def _new(self) -> int:
         self.count += 1
@@ -110,12 +110,12 @@ class NumberProgram:
             return self.slots[atom.expr]
         assert isinstance(atom, Binary)
         key = Expr((((atom,), 1),))
-        found = self.slots.get(key)
-        if found is None:
+        slot = self.slots.get(key)
+        if slot is None:
             op = ATOM_OPS[type(atom)]
-            found = self._emit(op, self.slot_of(atom.left), self.slot_of(atom.right))
-            self.slots[key] = found
-        return found
+            slot = self._emit(op, self.slot_of(atom.left), self.slot_of(atom.right))
+            self.slots[key] = slot
+        return slot
 
     def _real(self, value: Real) -> int:
         if value.op == "symbol":

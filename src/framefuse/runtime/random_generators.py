@@ -24,9 +24,9 @@ def kept_generators(schedule: Schedule) -> tuple[torch.Generator | Source, ...]:
     ):
         return ()
     given = (part for _, node in calls for part in (*node.attr("args"), node.attr("kwargs").get("generator")))
-    found = (default_generator(device) for _, node in calls if node.attr("random") for device in _devices(node))
+    drawn_from = (default_generator(device) for _, node in calls if node.attr("random") for device in _devices(node))
     return (
-        *dict.fromkeys(part for part in found if part is not None),
+        *dict.fromkeys(part for part in drawn_from if part is not None),
         *dict.fromkeys(part for part in given if isinstance(part, Source)),
     )
 

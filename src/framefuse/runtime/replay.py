@@ -137,7 +137,7 @@ class Replay:
         if self.kept and self.counts() != self.alone:
             return None
         try:
-            made = self.fresh.make()
+            fresh = self.fresh.make()
             if not self.pool.in_order(self):
                 return None
             if given:
@@ -145,7 +145,7 @@ class Replay:
         except Exception:  # no memory, or an error of the device: launching each step meets it too, as eager does
             return None
         self.graph()
-        results = self.fresh.fill(made)
+        results = self.fresh.fill(fresh)
         if self.outs is None:
             return results
         every = (*results, *self.kept)
@@ -253,15 +253,15 @@ class _Fresh:
         """Memory for the copies."""
         return [torch.empty_like(out) for out in self.flat]
 
-    def fill(self, made: list[Tensor]) -> tuple[Tensor, ...]:
+    def fill(self, fresh: list[Tensor]) -> tuple[Tensor, ...]:
         """The outs, with what the graph has left."""
-        copy_all(made, self.flat, self.copied)
+        copy_all(fresh, self.flat, self.copied)
         # its ``data`` is the same tensor, in which nothing was written yet
-        outs = [made[p].data if lies is None else _over(made[p], *lies) for p, lies in self.lies]
+        outs = [fresh[p].data if lies is None else _over(fresh[p], *lies) for p, lies in self.lies]
         for place, base in self.viewed:
             copied, lies = self.lies[place]
             assert lies is not None, "a view lies in memory that others share"
-            outs[place] = (made[copied].data if base < 0 else outs[base]).as_strided(*lies)
+            outs[place] = (fresh[copied].data if base < 0 else outs[base]).as_strided(*lies)
         return tuple(outs)
 
 

@@ -25,7 +25,7 @@ Recipe: TypeAlias = Value  # a Build, Ref, Expr, Real or Source, or a constant o
 RunTime: TypeAlias = Ref | Arg | Expr | Real | Source  # what only a run has
 Leaf: TypeAlias = Callable[[RunTime], Template]
 Leaves: TypeAlias = Sequence[Value]
-Made: TypeAlias = dict[int, Value]  # by number of a recipe
+Built: TypeAlias = dict[int, Value]  # by number of a recipe
 PLAIN = ("tuple", "list", "dict", "set", "frozenset", "slice", "const", "source")
 
 
@@ -151,71 +151,71 @@ class Rebuild:
         self.effects = effects
 
     def __call__(self, *leaves: Value) -> Value:
-        made: Made = {}
+        built: Built = {}
         for effect in self.effects:
-            _apply(effect, leaves, made)
-        return _make(self.result, leaves, made)
+            _apply(effect, leaves, built)
+        return _make(self.result, leaves, built)
 
 
-def _make(recipe: Recipe, leaves: Leaves, made: Made) -> Value:
+def _make(recipe: Recipe, leaves: Leaves, built: Built) -> Value:
     if type(recipe) is Place:
         return leaves[recipe.index]
     if type(recipe) is not Build:
         return recipe
     if recipe.kind == "same":
-        return made[recipe.value]
-    if recipe.number >= 0 and recipe.number in made:
-        return made[recipe.number]
-    return MAKERS[recipe.kind](recipe, leaves, made)
+        return built[recipe.value]
+    if recipe.number >= 0 and recipe.number in built:
+        return built[recipe.number]
+    return MAKERS[recipe.kind](recipe, leaves, built)
 
 
-def _keep(recipe: Build, value: Value, made: Made) -> Value:
+def _keep(recipe: Build, value: Value, built: Built) -> Value:
     if recipe.number >= 0:
-        made[recipe.number] = value
+        built[recipe.number] = value
     return value
 
 
-def _parts(recipe: Build, leaves: Leaves, made: Made) -> list[Value]:
-    return [_make(part, leaves, made) for part in recipe.parts]
+def _parts(recipe: Build, leaves: Leaves, built: Built) -> list[Value]:
+    return [_make(part, leaves, built) for part in recipe.parts]
 
 
-def _make_list(recipe: Build, leaves: Leaves, made: Made) -> Value:
-    value: list[Value] = _keep(recipe, [], made)  # registered before its parts: it may hold itself
-    value.extend(_parts(recipe, leaves, made))
+def _make_list(recipe: Build, leaves: Leaves, built: Built) -> Value:
+    value: list[Value] = _keep(recipe, [], built)  # registered before its parts: it may hold itself
+    value.extend(_parts(recipe, leaves, built))
     return value
 
 
-def _make_dict(recipe: Build, leaves: Leaves, made: Made) -> Value:
-    value: dict[Value, Value] = _keep(recipe, {}, made)
+def _make_dict(recipe: Build, leaves: Leaves, built: Built) -> Value:
+    value: dict[Value, Value] = _keep(recipe, {}, built)
     for key, part in recipe.parts:
-        own = _make(key, leaves, made)  # before the value, which may know it
-        value[own] = _make(part, leaves, made)
+        own = _make(key, leaves, built)  # before the value, which may know it
+        value[own] = _make(part, leaves, built)
     return value
 
 
-def _make_set(recipe: Build, leaves: Leaves, made: Made) -> Value:
-    value: set[Value] = _keep(recipe, set(), made)
-    value.update(_parts(recipe, leaves, made))
+def _make_set(recipe: Build, leaves: Leaves, built: Built) -> Value:
+    value: set[Value] = _keep(recipe, set(), built)
+    value.update(_parts(recipe, leaves, built))
     return value
 
 
-def _make_object(recipe: Build, leaves: Leaves, made: Made) -> Value:
-    return _fill(recipe, recipe.value, recipe.parts, leaves, made)
+def _make_object(recipe: Build, leaves: Leaves, built: Built) -> Value:
+    return _fill(recipe, recipe.value, recipe.parts, leaves, built)
 
 
-def _make_instance(recipe: Build, leaves: Leaves, made: Made) -> Value:
+def _make_instance(recipe: Build, leaves: Leaves, built: Built) -> Value:
     """An instance of a class that is made anew."""
-    return _fill(recipe, _make(recipe.parts[0], leaves, made), recipe.parts[1].parts, leaves, made)
+    return _fill(recipe, _make(recipe.parts[0], leaves, built), recipe.parts[1].parts, leaves, built)
 
 
-def _fill(recipe: Build, cls: type, state: Value, leaves: Leaves, made: Made) -> Value:
+def _fill(recipe: Build, cls: type, state: Value, leaves: Leaves, built: Built) -> Value:
     """An instance of ``cls`` with the content of ``recipe.base`` and the attributes of ``state``."""
     builtin = builtin_base(cls)
-    value = _keep(recipe, builtin.__new__(cls), made)
+    value = _keep(recipe, builtin.__new__(cls), built)
     if issubclass(cls, deque):
         builtin.__init__(value, (), dict(state).get("maxlen"))
     if recipe.base is not None:
-        base = _make(recipe.base, leaves, made)
+        base = _make(recipe.base, leaves, built)
         if isinstance(base, dict):
             for key, part in base.items():
                 builtin.__setitem__(value, key, part)
@@ -224,97 +224,97 @@ def _fill(recipe: Build, cls: type, state: Value, leaves: Leaves, made: Made) ->
     setter = BaseException.__setattr__ if issubclass(cls, BaseException) else object.__setattr__
     for name, part in state:
         if name != "maxlen" or not isinstance(value, deque):
-            setter(value, name, _make(part, leaves, made))
+            setter(value, name, _make(part, leaves, built))
     return value
 
 
-def _make_named_tuple(recipe: Build, leaves: Leaves, made: Made) -> Value:
+def _make_named_tuple(recipe: Build, leaves: Leaves, built: Built) -> Value:
     """A named tuple or an instance of a subclass of tuple; torch's return types take a sequence."""
-    cls, parts = recipe.value, _parts(recipe, leaves, made)
-    value = _keep(recipe, cls(parts) if written_in_c(cls) else tuple.__new__(cls, parts), made)
+    cls, parts = recipe.value, _parts(recipe, leaves, built)
+    value = _keep(recipe, cls(parts) if written_in_c(cls) else tuple.__new__(cls, parts), built)
     if recipe.base is not None:
-        value.__dict__.update(_make(recipe.base, leaves, made))
+        value.__dict__.update(_make(recipe.base, leaves, built))
     return value
 
 
-def _make_class(recipe: Build, leaves: Leaves, made: Made) -> Value:
+def _make_class(recipe: Build, leaves: Leaves, built: Built) -> Value:
     """A class: made with its bases, then filled, as its methods may know it."""
     name, space = recipe.value
-    meta, bases = (_make(part, leaves, made) for part in recipe.parts[:2])
+    meta, bases = (_make(part, leaves, built) for part in recipe.parts[:2])
     maker = abc.ABCMeta.__new__ if issubclass(meta, abc.ABCMeta) else type.__new__
-    value = _keep(recipe, maker(meta, name, bases, dict(space)), made)
+    value = _keep(recipe, maker(meta, name, bases, dict(space)), built)
     for key, part in recipe.parts[2].parts:
-        type.__setattr__(value, key, _make(part, leaves, made))
+        type.__setattr__(value, key, _make(part, leaves, built))
     return value
 
 
-def _make_kind_of_tuple(recipe: Build, leaves: Leaves, made: Made) -> Value:
-    cls, *parts = _parts(recipe, leaves, made)
-    value = _keep(recipe, tuple.__new__(cls, parts), made)
+def _make_kind_of_tuple(recipe: Build, leaves: Leaves, built: Built) -> Value:
+    cls, *parts = _parts(recipe, leaves, built)
+    value = _keep(recipe, tuple.__new__(cls, parts), built)
     if recipe.base is not None:
-        value.__dict__.update(_make(recipe.base, leaves, made))
+        value.__dict__.update(_make(recipe.base, leaves, built))
     return value
 
 
-def _make_cell(recipe: Recipe, leaves: Leaves, made: Made) -> Value:
+def _make_cell(recipe: Recipe, leaves: Leaves, built: Built) -> Value:
     """A cell of a closure: a new and empty one, or one that is there."""
-    if type(recipe) is Build and recipe.kind == "cell" and recipe.number not in made:
-        return _keep(recipe, types.CellType(), made)
-    return _make(recipe, leaves, made)
+    if type(recipe) is Build and recipe.kind == "cell" and recipe.number not in built:
+        return _keep(recipe, types.CellType(), built)
+    return _make(recipe, leaves, built)
 
 
-def _fill_cell(recipe: Recipe, leaves: Leaves, made: Made) -> None:
+def _fill_cell(recipe: Recipe, leaves: Leaves, built: Built) -> None:
     if type(recipe) is Build and recipe.kind == "cell":
-        for part in _parts(recipe, leaves, made):
-            made[recipe.number].cell_contents = part
+        for part in _parts(recipe, leaves, built):
+            built[recipe.number].cell_contents = part
 
 
-def _make_function(recipe: Build, leaves: Leaves, made: Made) -> Value:
+def _make_function(recipe: Build, leaves: Leaves, built: Built) -> Value:
     code, variables, name, qualified, module, text = recipe.value
     closure = recipe.parts[2]
-    cells = None if closure is None else tuple([_make_cell(part, leaves, made) for part in closure.parts])
-    value = _keep(recipe, types.FunctionType(code, variables, name, None, cells), made)
+    cells = None if closure is None else tuple([_make_cell(part, leaves, built) for part in closure.parts])
+    value = _keep(recipe, types.FunctionType(code, variables, name, None, cells), built)
     for part in closure.parts if closure is not None else ():
-        _fill_cell(part, leaves, made)  # after the function: a cell may hold it
+        _fill_cell(part, leaves, built)  # after the function: a cell may hold it
     value.__qualname__, value.__module__, value.__doc__ = qualified, module, text
-    value.__defaults__, value.__kwdefaults__ = (_make(part, leaves, made) for part in recipe.parts[:2])
-    value.__annotations__ = _make(recipe.parts[3], leaves, made)
-    value.__dict__.update(_make(recipe.parts[4], leaves, made))
+    value.__defaults__, value.__kwdefaults__ = (_make(part, leaves, built) for part in recipe.parts[:2])
+    value.__annotations__ = _make(recipe.parts[3], leaves, built)
+    value.__dict__.update(_make(recipe.parts[4], leaves, built))
     return value
 
 
-def _make_called(recipe: Build, leaves: Leaves, made: Made) -> Value:
-    function, args, kwargs = _parts(recipe, leaves, made)
-    return _keep(recipe, function(*args, **kwargs), made)
+def _make_called(recipe: Build, leaves: Leaves, built: Built) -> Value:
+    function, args, kwargs = _parts(recipe, leaves, built)
+    return _keep(recipe, function(*args, **kwargs), built)
 
 
-def _make_partial(recipe: Build, leaves: Leaves, made: Made) -> Value:
-    function, args, kwargs, state = _parts(recipe, leaves, made)
-    value = _keep(recipe, functools.partial(function, *args, **kwargs), made)
+def _make_partial(recipe: Build, leaves: Leaves, built: Built) -> Value:
+    function, args, kwargs, state = _parts(recipe, leaves, built)
+    value = _keep(recipe, functools.partial(function, *args, **kwargs), built)
     value.__dict__.update(state)
     return value
 
 
-def _make_variable(recipe: Build, leaves: Leaves, made: Made) -> Value:
+def _make_variable(recipe: Build, leaves: Leaves, built: Built) -> Value:
     """A cell for itself, with its content."""
-    cell = _make_cell(recipe, leaves, made)
-    _fill_cell(recipe, leaves, made)
+    cell = _make_cell(recipe, leaves, built)
+    _fill_cell(recipe, leaves, built)
     return cell
 
 
-def _make_text(recipe: Build, leaves: Leaves, made: Made) -> Value:
+def _make_text(recipe: Build, leaves: Leaves, built: Built) -> Value:
     """What an f-string makes of one value."""
     conversion, spec = recipe.value
-    return formatted(_make(recipe.parts[0], leaves, made), conversion, spec)
+    return formatted(_make(recipe.parts[0], leaves, built), conversion, spec)
 
 
-MAKERS: dict[str, Callable[[Build, Leaves, Made], Value]] = {
-    "const": lambda r, leaves, made: r.value,
-    "tuple": lambda r, leaves, made: _keep(r, tuple(_parts(r, leaves, made)), made),
-    "frozenset": lambda r, leaves, made: _keep(r, frozenset(_parts(r, leaves, made)), made),
-    "slice": lambda r, leaves, made: slice(*_parts(r, leaves, made)),
-    "range": lambda r, leaves, made: _keep(r, range(*_parts(r, leaves, made)), made),
-    "method": lambda r, leaves, made: _keep(r, types.MethodType(*_parts(r, leaves, made)), made),
+MAKERS: dict[str, Callable[[Build, Leaves, Built], Value]] = {
+    "const": lambda r, leaves, built: r.value,
+    "tuple": lambda r, leaves, built: _keep(r, tuple(_parts(r, leaves, built)), built),
+    "frozenset": lambda r, leaves, built: _keep(r, frozenset(_parts(r, leaves, built)), built),
+    "slice": lambda r, leaves, built: slice(*_parts(r, leaves, built)),
+    "range": lambda r, leaves, built: _keep(r, range(*_parts(r, leaves, built)), built),
+    "method": lambda r, leaves, built: _keep(r, types.MethodType(*_parts(r, leaves, built)), built),
     "namedtuple": _make_named_tuple,
     "function": _make_function,
     "partial": _make_partial,
@@ -326,17 +326,17 @@ MAKERS: dict[str, Callable[[Build, Leaves, Made], Value]] = {
     "instance": _make_instance,
     "class": _make_class,
     "kind of tuple": _make_kind_of_tuple,
-    "call": lambda r, leaves, made: _keep(r, r.value(*_parts(r, leaves, made)), made),
+    "call": lambda r, leaves, built: _keep(r, r.value(*_parts(r, leaves, built)), built),
     "cell": _make_variable,
     "format": _make_text,
-    "join": lambda r, leaves, made: "".join(_parts(r, leaves, made)),
+    "join": lambda r, leaves, built: "".join(_parts(r, leaves, built)),
 }
 
 
-def _apply(effect: Effect, leaves: Leaves, made: Made) -> None:
-    target = _make(effect.target, leaves, made)
-    key = _make(effect.key, leaves, made)
-    value = _make(effect.value, leaves, made)
+def _apply(effect: Effect, leaves: Leaves, built: Built) -> None:
+    target = _make(effect.target, leaves, built)
+    key = _make(effect.key, leaves, built)
+    value = _make(effect.value, leaves, built)
     APPLY[effect.kind](target, key, value)
 
 

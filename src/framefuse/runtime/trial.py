@@ -95,9 +95,9 @@ class Trial:
         def library() -> None:
             for run in first:
                 run()
-            made = target(*args, **kwargs)
+            product = target(*args, **kwargs)
             if behind is not None:
-                behind([made if number == result else held[number] for number in own])
+                behind([product if number == result else held[number] for number in own])
 
         tensors = [held[number] for number in item.buffers]
         runs = [functools.partial(launcher(item, schedule, code), tensors) for code in codes]
@@ -107,14 +107,14 @@ class Trial:
     def tensors(self, kernel: Kernel, lengths: Sequence[int]) -> list[torch.Tensor]:
         """Memory of so many elements for each buffer; what a kernel overwrites is one memory with it."""
         self.reserve(_bytes(kernel, lengths))
-        made: dict[str, torch.Tensor] = {}
+        memory: dict[str, torch.Tensor] = {}
         try:
             for buffer, length in zip(kernel.buffers, lengths, strict=True):
                 if buffer.aliases is None:
-                    made[buffer.name] = self.filled((length,), buffer.dtype.torch, not buffer.written)
+                    memory[buffer.name] = self.filled((length,), buffer.dtype.torch, not buffer.written)
         except torch.OutOfMemoryError as error:
             raise NotMeasured("no memory for it") from error
-        return [made[buffer.aliases or buffer.name] for buffer in kernel.buffers]
+        return [memory[buffer.aliases or buffer.name] for buffer in kernel.buffers]
 
     def reserve(self, size: int) -> None:
         """Raises NotMeasured where ``size`` bytes more than what is cleared between launches are too much."""
@@ -150,19 +150,19 @@ class Trial:
             return self._times(runs)
 
     def _times(self, runs: Sequence[Run]) -> list[float]:
-        found: list[list[float]] = [[] for _ in runs]
+        seconds_of: list[list[float]] = [[] for _ in runs]
         alive = [place for place, run in enumerate(runs) if _works(run)]
         torch.cuda.current_stream(self.device).synchronize()
         end = time.perf_counter() + SECONDS
-        self._rounds(runs, alive, found, FIRST)
-        best = min((statistics.median(found[place]) for place in alive), default=math.inf)
-        close = [place for place in alive if statistics.median(found[place]) <= HOPELESS * best]
+        self._rounds(runs, alive, seconds_of, FIRST)
+        best = min((statistics.median(seconds_of[place]) for place in alive), default=math.inf)
+        close = [place for place in alive if statistics.median(seconds_of[place]) <= HOPELESS * best]
         if len(alive) > 1:
-            left = (end - time.perf_counter()) / max(1e-6, sum(statistics.median(found[place]) for place in close))
-            self._rounds(runs, close, found, max(FIRST, min(ROUNDS, int(left))))
-        return [statistics.median(seconds) if seconds else math.inf for seconds in found]
+            left = (end - time.perf_counter()) / max(1e-6, sum(statistics.median(seconds_of[place]) for place in close))
+            self._rounds(runs, close, seconds_of, max(FIRST, min(ROUNDS, int(left))))
+        return [statistics.median(seconds) if seconds else math.inf for seconds in seconds_of]
 
-    def _rounds(self, runs: Sequence[Run], places: Sequence[int], found: list[list[float]], count: int) -> None:
+    def _rounds(self, runs: Sequence[Run], places: Sequence[int], seconds_of: list[list[float]], count: int) -> None:
         events: list[tuple[int, torch.cuda.Event, torch.cuda.Event]] = []
         for _ in range(count):
             for place in places:
@@ -175,7 +175,7 @@ class Trial:
                 events.append((place, begun, ended))
         torch.cuda.current_stream(self.device).synchronize()
         for place, begun, ended in events:
-            found[place].append(begun.elapsed_time(ended) / 1e3)
+            seconds_of[place].append(begun.elapsed_time(ended) / 1e3)
 
 
 def trial(device: str) -> Trial | None:

@@ -113,13 +113,13 @@ def _subclass_hook(base: type) -> Value:
     return function if type(function) is types.FunctionType and not runs_natively(function) else None
 
 
-def _set_name(machine: Machine, made: type, key: str, value: Value) -> None:
+def _set_name(machine: Machine, cls: type, key: str, value: Value) -> None:
     method = python_method(type(value), "__set_name__")
     assert method is not None
     try:
-        machine.call_nested(method, (value, made, key))
+        machine.call_nested(method, (value, cls, key))
     except Exception as error:
-        text = f"Error calling __set_name__ on '{type(value).__name__}' instance {key!r} in '{made.__name__}'"
+        text = f"Error calling __set_name__ on '{type(value).__name__}' instance {key!r} in '{cls.__name__}'"
         if sys.version_info >= (3, 12):
             error.add_note(text)
             raise

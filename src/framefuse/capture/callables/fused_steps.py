@@ -43,7 +43,7 @@ def _sgd(function: Function) -> Callable[..., None]:
     return step
 
 
-def _step(function: Function, made: Callable[..., None], lists: int, counted: bool) -> Special:
+def _step(function: Function, update: Callable[..., None], lists: int, counted: bool) -> Special:
     name = function.__name__
 
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
@@ -65,7 +65,7 @@ def _step(function: Function, made: Callable[..., None], lists: int, counted: bo
         if "momentum" in options:
             options["moves"] = bool(options["momentum"] != 0)
         with torch._C.DisableTorchFunction():
-            recorder.run(made, name, given, options)
+            recorder.run(update, name, given, options)
         frame.stack.append(None)
         return None
 

@@ -81,9 +81,9 @@ class Journal:
     def context_reset(self, variable: ContextVar[Value], place: Place, setting: Setting) -> None:
         """A context variable is set back to what it held before ``setting``: what was set from there on is undone."""
         sources = self.sources
-        found = [write for write in self.writes if write.kind == "token" and write.holder is variable]
-        while found and not setting.gone:
-            undone = found.pop()
+        undoing = [write for write in self.writes if write.kind == "token" and write.holder is variable]
+        while undoing and not setting.gone:
+            undone = undoing.pop()
             self.writes = [write for write in self.writes if write is not undone]
             sources.tokens[id(undone.value)].gone = True
         if setting.before is MISSING:
@@ -92,7 +92,7 @@ class Journal:
         sources.written[place] = setting.before
         if setting.before is RESTORED:
             return
-        if not found or sources.tokens[id(found[-1].value)].value is not setting.before:
+        if not undoing or sources.tokens[id(undoing[-1].value)].value is not setting.before:
             self.writes.append(Write("call", variable, "set", (setting.before,), self.host.line()))
 
     def context_restored(self, variable: ContextVar[Value], place: Place, token: Token[Value]) -> None:

@@ -131,16 +131,16 @@ class Relations:
         """
         self.host.asked_during_run([symbol for symbol in symbols if symbol in self.element_symbols], detail)
 
-    def derive(self, made: Whole, value: int) -> Symbol | None:
+    def derive(self, whole: Whole, value: int) -> Symbol | None:
         """A symbol for a number that is made of others; None where a size known only during the run is among them."""
         try:
-            if not made.symbols.isdisjoint(self.data_symbols):
+            if not whole.symbols.isdisjoint(self.data_symbols):
                 return None
-            symbol = self.definitions.get(made)
+            symbol = self.definitions.get(whole)
             if symbol is None:
                 symbol = self.new_symbol("n" if value >= 0 else "m", value)
-                self.definitions[replace(made, line=self.host.placed())] = symbol
-                if not self.volatile_names.isdisjoint(made.names):
+                self.definitions[replace(whole, line=self.host.placed())] = symbol
+                if not self.volatile_names.isdisjoint(whole.names):
                     self.volatile_names.add(symbol)
             assert isinstance(symbol, Symbol)
             return symbol

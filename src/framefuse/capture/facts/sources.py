@@ -526,8 +526,8 @@ def is_held(value: Value, source: Source) -> bool:
     return not source.is_argument and not isinstance(value, (torch.Tensor, tuple, types.MethodType, slice))
 
 
-def _found(made: Value, value: Value, source: Source) -> Value:
+def _found(number: Value, value: Value, source: Source) -> Value:
     """A tracked number that knows the very object that it stands for, and where that lies."""
-    if type(made) in TRACKED:
-        made.__dict__["origin"] = (value, source)
-    return made
+    if type(number) in TRACKED:
+        number.__dict__["origin"] = (value, source)
+    return number

@@ -364,11 +364,11 @@ class Machine:
         return frame.stack.pop()
 
 
-def exception_of(kind: type, made: Value) -> BaseException:
+def exception_of(kind: type, instance: Value) -> BaseException:
     """What the exception class ``kind`` made when it was raised."""
-    if not isinstance(made, BaseException):
-        raise TypeError(f"calling {kind!r} should have returned an instance of BaseException, not {type(made)!r}")
-    return made
+    if not isinstance(instance, BaseException):
+        raise TypeError(f"calling {kind!r} should have returned an instance of BaseException, not {type(instance)!r}")
+    return instance
 
 
 Handler: TypeAlias = Callable[[Machine, Frame, int], Outcome]  # of an opcode, with its argument

@@ -124,8 +124,8 @@ def before_with(machine: Machine, frame: Frame, argument: int) -> Outcome:
     manager = frame.stack.pop()
     kind = type(manager)
     enter, leave = type_get(kind, "__enter__"), type_get(kind, "__exit__")
-    for found, text in ((enter, ""), (leave, " (missed __exit__ method)")):
-        if found is MISSING:
+    for method, text in ((enter, ""), (leave, " (missed __exit__ method)")):
+        if method is MISSING:
             raise TypeError(f"'{kind.__name__}' object does not support the context manager protocol{text}")
     machine.recorder.sources.guard_type(manager)
     machine.recorder.sources.guard_version(kind)
@@ -133,8 +133,8 @@ def before_with(machine: Machine, frame: Frame, argument: int) -> Outcome:
     return machine.calls.call(frame, _bound(enter, manager, "__enter__"), (), {})
 
 
-def _bound(found: Value, manager: Value, name: str) -> Value:
-    return types.MethodType(found, manager) if type(found) is types.FunctionType else getattr(manager, name)
+def _bound(method: Value, manager: Value, name: str) -> Value:
+    return types.MethodType(method, manager) if type(method) is types.FunctionType else getattr(manager, name)
 
 
 @handles("WITH_EXCEPT_START")

@@ -41,26 +41,26 @@ class Code:
     def __init__(self, code: CodeType) -> None:
         assert CURRENT is not None
         self.code = code
-        found, self.index = CURRENT.instructions(code)
-        self.missing = next((i.name for i in found if i.name not in HANDLERS), None)
+        instructions, self.index = CURRENT.instructions(code)
+        self.missing = next((i.name for i in instructions if i.name not in HANDLERS), None)
         if self.missing is None and code.co_flags & COROUTINE_FLAGS:
             self.missing = "coroutine"
         self.steps: list[tuple[Step, int]] = []
-        for instruction in found:
+        for instruction in instructions:
             target = instruction.target
             argument = instruction.argument if target is None else self.index[target]
             self.steps.append((HANDLERS.get(instruction.name, unknown), argument))
-        self.offsets = [instruction.offset for instruction in found]
+        self.offsets = [instruction.offset for instruction in instructions]
         self.handlers = exception_table(code)
         self.names, self.constants = code.co_names, code.co_consts
         self.local_names = local_names(code)
         self.free_start = len(self.local_names) - len(code.co_freevars)
         # Names that this code writes: a number read from such a place is a run-time value, not a constant.
         self.stores = frozenset(
-            self.names[i.argument] for i in found if i.name in ("STORE_ATTR", "STORE_GLOBAL")
-        ) | frozenset(self.local_names[i.argument] for i in found if i.name == "STORE_DEREF")
+            self.names[i.argument] for i in instructions if i.name in ("STORE_ATTR", "STORE_GLOBAL")
+        ) | frozenset(self.local_names[i.argument] for i in instructions if i.name == "STORE_DEREF")
         # Whether this code may change the length of a container or an entry of it.
-        self.grows = any(i.name == "STORE_SUBSCR" for i in found) or bool(GROWING & set(self.names))
+        self.grows = any(i.name == "STORE_SUBSCR" for i in instructions) or bool(GROWING & set(self.names))
         self.watched: Code | None = None  # with handlers that remember what they find
         self.stub: CodeType | None = None  # stands for this code in tracebacks
         self.standing: dict[int, CodeType] = {}  # stand for it in calls that look at the stack, by step

@@ -325,7 +325,7 @@ def build_class(function: Value, name: str, /, *given: Value, metaclass: Value =
     return cls
 
 
-def _check_cell(cell: Value, made: Value, name: str) -> None:
+def _check_cell(cell: Value, cls: Value, name: str) -> None:
     held: tuple[Value, ...] = ()
     try:
         held = (cell.cell_contents,)
@@ -333,10 +333,10 @@ def _check_cell(cell: Value, made: Value, name: str) -> None:
         pass
     if not held:
         raise RuntimeError(
-            f"__class__ not set defining {name!r} as {made!r}. Was __classcell__ propagated to type.__new__?"
+            f"__class__ not set defining {name!r} as {cls!r}. Was __classcell__ propagated to type.__new__?"
         )
-    if held[0] is not made:
-        raise TypeError(f"__class__ set to {held[0]!r} defining {name!r} as {made!r}")
+    if held[0] is not cls:
+        raise TypeError(f"__class__ set to {held[0]!r} defining {name!r} as {cls!r}")
 
 
 @contextlib.contextmanager

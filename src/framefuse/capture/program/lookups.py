@@ -81,8 +81,8 @@ def is_python_metaclass(meta: type) -> bool:
 HOOKS = ("__new__", "__init__", "__prepare__", "__call__", "mro")
 
 
-def _interpreted(found: Value) -> bool:
-    function = getattr(found, "__func__", found)
+def _interpreted(attribute: Value) -> bool:
+    function = getattr(attribute, "__func__", attribute)
     return type(function) is types.FunctionType and not runs_natively(function)
 
 

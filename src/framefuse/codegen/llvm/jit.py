@@ -50,11 +50,11 @@ class Code:
 
     def __init__(self, name: str, data: bytes, imports: Iterable[str]) -> None:
         self.name, self.imports = name, tuple(sorted(imports))
-        found = {symbol: _address(symbol) for symbol in self.imports}
+        addresses = {symbol: _address(symbol) for symbol in self.imports}
         with LOCK:
             self._linker: _Linker | None = _linker()
             try:
-                self._loaded = self._linker.load(data, found)
+                self._loaded = self._linker.load(data, addresses)
             except RuntimeError as error:
                 raise CompilerBug(f"a kernel cannot be loaded: {error}") from error
             self.address = self._loaded["kernel"]
@@ -97,16 +97,16 @@ _newest: _Linker | None = None
 
 
 def _machine(target: Target) -> llvm.TargetMachine:
-    found = _machines.get(target)
-    if found is None:
+    machine = _machines.get(target)
+    if machine is None:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         # The default code model of a JIT is large: every address a 64-bit constant.
-        found = llvm.Target.from_triple(target.triple).create_target_machine(
+        machine = llvm.Target.from_triple(target.triple).create_target_machine(
             cpu=target.cpu, features=target.features, opt=1, codemodel="small", reloc="pic"
         )
-        _machines[target] = found
-    return found
+        _machines[target] = machine
+    return machine
 
 
 def _machine_for_loading() -> llvm.TargetMachine:

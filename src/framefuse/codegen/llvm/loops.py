@@ -110,13 +110,13 @@ class Loops:
         def compute(group: int) -> Reg:
             return reductions.result(self.b, running.op, running.compared, parts[group])
 
-        made = self.values.fresh("computed", running.accumulator.dtype, compute, running.level, bool(running.lanes))
+        node = self.values.fresh("computed", running.accumulator.dtype, compute, running.level, bool(running.lanes))
         for group in range(len(parts)):
-            self.values.get(made, group)
+            self.values.get(node, group)
         version = running.version
         name = running.accumulator.name
-        self.values.locals[name] = lambda: made if version == running.version else self.finished(running)
-        return made
+        self.values.locals[name] = lambda: node if version == running.version else self.finished(running)
+        return node
 
     def fed(self, body: Sequence[Statement]) -> list[Running]:
         """The accumulators declared outside of ``body`` that it feeds."""

@@ -23,8 +23,8 @@ LETTER = {"float": "f", "double": "d"}
 def _libraries() -> tuple[ctypes.CDLL, ...]:
     folder = Path(torch.__file__).parent / "lib"
     name = "libtorch_cpu.dylib" if sys.platform == "darwin" else "libtorch_cpu.so"
-    found = [ctypes.CDLL(str(folder / name))] if (folder / name).exists() else []
-    return (*found, ctypes.CDLL(None), *_libm())
+    own = [ctypes.CDLL(str(folder / name))] if (folder / name).exists() else []
+    return (*own, ctypes.CDLL(None), *_libm())
 
 
 def _libm() -> tuple[ctypes.CDLL, ...]:

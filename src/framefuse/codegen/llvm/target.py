@@ -39,14 +39,14 @@ def host() -> Target:
     """This machine's CPU."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    found = dict(llvm.get_host_cpu_features())
+    flags = dict(llvm.get_host_cpu_features())
     # Older llvmlite accepts the name of a feature that newer LLVM has dropped, and warns on stderr.
-    found.pop("evex512", None)
-    features = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(found.items()))
+    flags.pop("evex512", None)
+    features = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(flags.items()))
     triple, cpu = llvm.get_process_triple(), llvm.get_host_cpu_name()
 
     def has(*names: str) -> bool:
-        return all(found.get(name, False) for name in names)
+        return all(flags.get(name, False) for name in names)
 
     if has("avx512f", "avx512vl", "avx512bw", "avx512dq"):
         bfloats = has("avx512bf16")

@@ -195,10 +195,10 @@ class Values:
 
     def index(self, index: Expr) -> Node:
         """An index expression as an int64 node, summed from the outermost loop inwards."""
-        found = self._indices.get(index)
-        if found is None:
-            found = self._indices[index] = self._index(index)
-        return found
+        node = self._indices.get(index)
+        if node is None:
+            node = self._indices[index] = self._index(index)
+        return node
 
     def _index(self, index: Expr) -> Node:
         terms = []
@@ -236,31 +236,31 @@ class Values:
 
     def get(self, node: Node, group: int = 0, wide: bool = False) -> Reg:
         """The register of ``node``; with ``wide`` in all lanes even if they agree."""
-        found = self._known(node, group, wide)
-        if found is not None:
-            return found
+        register = self._known(node, group, wide)
+        if register is not None:
+            return register
         waiting = [(node, wide)]  # one after the other: a long chain must not become a deep recursion
         while waiting:
             top, all_lanes = waiting[-1]
-            found = self._known(top, group, all_lanes)
-            if found is None:
+            register = self._known(top, group, all_lanes)
+            if register is None:
                 missing = [use for use in self._uses(top, all_lanes) if self._known(use[0], group, use[1]) is None]
                 if missing:
                     waiting += reversed(missing)
                     continue
-                found = self._written(top, group, all_lanes)
+                register = self._written(top, group, all_lanes)
             waiting.pop()
-        assert found is not None
-        return found
+        assert register is not None
+        return register
 
     def _known(self, node: Node, group: int, wide: bool) -> Reg | None:
         """The register that holds ``node`` already."""
         lanes = self.lanes.count if self.lanes and (wide or node.varying) else 0
         if node.op == "const":
-            found = self._constants.get((node.key, lanes))
-            if found is None:
-                found = self._constants[node.key, lanes] = self.b.const(node.extra, HELD[node.dtype.name], lanes)
-            return found
+            constant = self._constants.get((node.key, lanes))
+            if constant is None:
+                constant = self._constants[node.key, lanes] = self.b.const(node.extra, HELD[node.dtype.name], lanes)
+            return constant
         return self.registers.get((node.key, group if node.varying else -1, lanes))
 
     def _uses(self, node: Node, wide: bool) -> list[tuple[Node, bool]]:

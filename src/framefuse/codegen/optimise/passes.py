@@ -18,10 +18,10 @@ PASSES: tuple[tuple[str, Callable[[Optimised], Optimised]], ...] = (
 
 def optimised(kernel: Kernel) -> Optimised:
     """The kernel as an emitter takes it, made once."""
-    found: Optimised | None = kernel.known.get("optimised")
-    if found is None:
-        found = Optimised(kernel)
+    nest: Optimised | None = kernel.known.get("optimised")
+    if nest is None:
+        nest = Optimised(kernel)
         for _, run in PASSES:
-            found = run(found)
-        kernel.known["optimised"] = found
-    return found
+            nest = run(nest)
+        kernel.known["optimised"] = nest
+    return nest

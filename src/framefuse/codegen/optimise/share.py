@@ -37,18 +37,18 @@ def share(nest: Optimised) -> Optimised:
     Loops over one range, one after the other, have one axis, so that what depends on it is equal in both.
     """
     numbering = _Numbering(nest.kernel)
-    return Optimised(replace(nest.kernel, body=numbering.body(nest.kernel.body)), numbering.found)
+    return Optimised(replace(nest.kernel, body=numbering.body(nest.kernel.body)), numbering.numbers)
 
 
 class _Numbering:
-    """Numbers the values of a kernel in the order of its statements. ``found`` has the number of each value object of
+    """Numbers the values of a kernel in the order of its statements. ``numbers`` has the number of each value object of
     the statements that :meth:`body` gives.
 
     A load counts the stores before it, and an accumulator the terms: what is read later has another number.
     """
 
     def __init__(self, kernel: Kernel) -> None:
-        self.found: dict[int, int] = {}
+        self.numbers: dict[int, int] = {}
         self._kept: list[Value] = []  # an object that is dropped would leave its id to another
         self._keys: dict[Any, int] = {}
         self._aliases = {buffer.name: buffer.aliases for buffer in kernel.buffers if buffer.aliases}
@@ -69,9 +69,9 @@ class _Numbering:
     # ---- statements
 
     def body(self, body: Sequence[Statement]) -> tuple[Statement, ...]:
-        """The statements with one name for each value; ``found`` is told of their values."""
-        made = (self._statement(statement) for statement in body)
-        return tuple(statement for statement in made if statement is not None)
+        """The statements with one name for each value; ``numbers`` gets those of their values."""
+        renumbered = (self._statement(statement) for statement in body)
+        return tuple(statement for statement in renumbered if statement is not None)
 
     def _statement(self, statement: Statement) -> Statement | None:
         """The new statement; None for a name of what has one."""
@@ -81,27 +81,27 @@ class _Numbering:
             return self._loop(statement)
         parts = [self._value(value)[0] for value in values(statement)]
         place = position(statement)
-        made = with_values(statement, parts, None if place is None else self._index(place))
+        rewritten = with_values(statement, parts, None if place is None else self._index(place))
         if isinstance(statement, (Store, AtomicAdd)):
             self._stored(statement.buffer)
         elif isinstance(statement, Scratch):
             self._stored(statement.name)
         elif isinstance(statement, (Accumulator, Accumulate)):
             self._locals[statement.name] = self._fresh()
-        return made
+        return rewritten
 
     def _let(self, statement: Let) -> Let | None:
         value, number = self._value(statement.value)
         known = self._named.get(number)
-        made = None
+        let = None
         if known is None:
             known = self._first.get(number) or self._name(statement.name, number)
             self._first[number] = self._named[number] = known
-            made = statement if known == statement.name and value is statement.value else Let(known, value)
+            let = statement if known == statement.name and value is statement.value else Let(known, value)
         self._locals[statement.name] = self._locals[known] = number
         if value.dtype is INT64:
             self._rename(statement.name, known)
-        return made
+        return let
 
     def _loop(self, statement: Loop) -> Loop:
         extent = self._index(statement.extent)
@@ -215,10 +215,10 @@ class _Numbering:
                 return Local(known, value.dtype), number
         return self._noted(with_parts(value, [part for part, _ in parts], index), number), number
 
-    def _noted(self, made: Value, number: int) -> Value:
+    def _noted(self, value: Value, number: int) -> Value:
         """The object that has this number; one that had another elsewhere is made anew."""
-        if self.found.setdefault(id(made), number) != number:
-            made = replace(made)
-            self.found[id(made)] = number
-        self._kept.append(made)
-        return made
+        if self.numbers.setdefault(id(value), number) != number:
+            value = replace(value)
+            self.numbers[id(value)] = number
+        self._kept.append(value)
+        return value

@@ -98,14 +98,14 @@ def choose(kernel: Kernel, hints: Mapping[Symbol, int], choice: Choice | None = 
     share = per_thread(kernel)
     angles = any(isinstance(value, Apply) and value.op in ANGLES for value in values_of(kernel.body))
     simple = share == A_THREAD[0][1] and not angles
-    found = replace(_choose(kernel, hints, share, choice), simple=simple)
+    blocks = replace(_choose(kernel, hints, share, choice), simple=simple)
     if choice is not None:
-        found = replace(found, warps=choice.warps, stages=choice.stages)
+        blocks = replace(blocks, warps=choice.warps, stages=choice.stages)
     numbers = {number.symbol for number in kernel.numbers}
-    loops = [loop for loop in _vector_loops(kernel.body) if id(loop) in found.loops]
-    held = [loop for loop in loops if not found.loops[id(loop)].whole and _is_product(loop.extent, numbers)]
-    fits = (loop for loop in held if 0 < estimate(loop.extent, hints) <= found.loops[id(loop)].block)
-    return replace(found, held=tuple(fits) if found.simple else ())
+    loops = [loop for loop in _vector_loops(kernel.body) if id(loop) in blocks.loops]
+    held = [loop for loop in loops if not blocks.loops[id(loop)].whole and _is_product(loop.extent, numbers)]
+    fits = (loop for loop in held if 0 < estimate(loop.extent, hints) <= blocks.loops[id(loop)].block)
+    return replace(blocks, held=tuple(fits) if blocks.simple else ())
 
 
 def _is_product(extent: Expr, numbers: set[Symbol]) -> bool:
@@ -150,7 +150,7 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
             points *= 2
     points = min(points, power(rows))
     # One block for all loops: an accumulator that one of them feeds is a tile like any other.
-    found = {id(loop): Dimension(int(points > 1), width, _fits(loop, width)) for loop in loops}
+    dimensions = {id(loop): Dimension(int(points > 1), width, _fits(loop, width)) for loop in loops}
     form = "across" if across else "rows"
     if points > 1:
         assert parallel is not None
@@ -164,13 +164,13 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
         last = overlap or (across and _shows_neighbours(parallel, hints))
         if last:
             shape = (width, points)
-            found = {loop: replace(dimension, place=0) for loop, dimension in found.items()}
-        found[id(parallel)] = Dimension(int(last), points, False)
-        return Blocks(points, 2, found, count, shape, form=form, longest=longest, stages=stages)
+            dimensions = {loop: replace(dimension, place=0) for loop, dimension in dimensions.items()}
+        dimensions[id(parallel)] = Dimension(int(last), points, False)
+        return Blocks(points, 2, dimensions, count, shape, form=form, longest=longest, stages=stages)
     count = FEW if FEW_FROM <= width <= FEW_TO and share == A_THREAD[0][1] else warps(width, share)
     if not (fits or short):
         count = AGAIN[1] if again else warps(width, held)
-    return Blocks(1, 1, found, count, (width,), form=form, longest=longest)
+    return Blocks(1, 1, dimensions, count, (width,), form=form, longest=longest)
 
 
 def _is_read_again(loops: Sequence[Loop]) -> bool:
@@ -215,8 +215,8 @@ def _two_dimensional(vectors: Sequence[tuple[Loop, int]], hints: Mapping[Symbol,
         bound = upper(loop.extent)
         size = power(max(1, bound if bound is not None else estimate(loop.extent, hints)))
         shape[place] = max(shape[place], min(size, TURN))
-    found = {id(loop): Dimension(place, shape[place], _fits(loop, shape[place])) for loop, place in places}
-    return Blocks(1, 2, found, warps(shape[0] * shape[1], share), tuple(shape), form="tile")
+    dimensions = {id(loop): Dimension(place, shape[place], _fits(loop, shape[place])) for loop, place in places}
+    return Blocks(1, 2, dimensions, warps(shape[0] * shape[1], share), tuple(shape), form="tile")
 
 
 def _inner(loop: Loop) -> bool:
@@ -266,15 +266,15 @@ def is_across(kernel: Kernel, parallel: Loop, loops: Sequence[Loop]) -> bool:
 
 def _steps_with(parallel: Loop) -> dict[Symbol, Expr]:
     """The parallel axis and the positions that grow by one with it, with how often they do before they begin anew."""
-    found = {parallel.axis: parallel.extent}
+    periods = {parallel.axis: parallel.extent}
     for statement in statements(parallel.body):
         if isinstance(statement, Let) and isinstance(statement.value, Index):
             terms = statement.value.index.terms
             if len(terms) == 1 and len(terms[0][0]) == 1 and terms[0][1] == 1:
                 atom = terms[0][0][0]
-                if isinstance(atom, Modulo) and _is_along(atom.left, found.keys()):
-                    found[Symbol(statement.name)] = atom.right
-    return found
+                if isinstance(atom, Modulo) and _is_along(atom.left, periods.keys()):
+                    periods[Symbol(statement.name)] = atom.right
+    return periods
 
 
 def _lanes(parallel: Loop, hints: Mapping[Symbol, int]) -> int:

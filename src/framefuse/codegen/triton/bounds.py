@@ -25,8 +25,8 @@ def bounds(op: str, args: Sequence[Tile]) -> tuple[float, float]:
         return UNBOUNDED
     known = [limits(arg) for arg in args]
     match op, known:
-        case "cast", [found]:
-            return found
+        case "cast", [source]:
+            return source
         case "neg", [(low, high)]:
             return -high, -low
         case "add", [(a, b), (c, d)]:

@@ -77,11 +77,11 @@ class Builder:
         """The name of an expression that only tiles have, such as a mask: given once where the loops are open that are
         open at its first use. ``key`` tells it from others.
         """
-        found = self._names.get(key)
-        if found is None:
-            found = self._names[key] = self.named(text, wanted)
+        name = self._names.get(key)
+        if name is None:
+            name = self._names[key] = self.named(text, wanted)
             self._opened[-1][1].append(key)
-        return found
+        return name
 
     def known(self, key: Hashable) -> Tile | None:
         """The tile that was remembered in one of the open loops."""

@@ -32,17 +32,17 @@ def candidates(kernel: Kernel, hints: Hints) -> tuple[Choice, ...]:
     if any(isinstance(statement, Check) for statement in statements(kernel.body)):
         return (blocks.choice,)  # a check that fails on made-up positions would end the use of the GPU
     rows = max(1, estimate(kernel.extent, hints))
-    found: Iterator[Choice] = iter(())
+    further: Iterator[Choice] = iter(())
     match blocks.form:
         case "points":
-            found = _points(blocks, rows, per_thread(kernel))
+            further = _points(blocks, rows, per_thread(kernel))
         case "rows":
-            found = _rows(blocks, rows, per_thread(kernel))
+            further = _rows(blocks, rows, per_thread(kernel))
         case "across":
-            found = _across(blocks, rows)
+            further = _across(blocks, rows)
         case "tile":
-            found = (Choice(blocks.points, 0, warps) for warps in (4, 8, 2, 1, 16))
-    return tuple(dict.fromkeys([blocks.choice, *found]))[:MOST]
+            further = (Choice(blocks.points, 0, warps) for warps in (4, 8, 2, 1, 16))
+    return tuple(dict.fromkeys([blocks.choice, *further]))[:MOST]
 
 
 def _points(blocks: Blocks, rows: int, share: int) -> Iterator[Choice]:

@@ -59,21 +59,21 @@ class Compiler:
         self._codes: WeakValueDictionary[str, Code] = WeakValueDictionary()
 
     def code(
-        self, made: Module, path: Path, arguments: Sequence[str], on: Machine, aligned: bool, keep: bool
+        self, module: Module, path: Path, arguments: Sequence[str], on: Machine, aligned: bool, keep: bool
     ) -> tuple[Code, dict[str, float]]:
         """The code of a module; compiled in this call, from the disk, or that which somebody holds."""
         seconds: dict[str, float] = {}
-        options = made.blocks.warps, made.stages, aligned, made.checks
-        parts = (made.text, made.constants, options, tuple(arguments), on, _versions())
+        options = module.blocks.warps, module.stages, aligned, module.checks
+        parts = (module.text, module.constants, options, tuple(arguments), on, _versions())
         key = hashlib.sha256(repr(parts).encode()).hexdigest()
         with self._lock:
-            found = self._codes.get(key)
-        if found is not None:
-            return found, seconds
+            held = self._codes.get(key)
+        if held is not None:
+            return held, seconds
         stored = self.disk.read(key) if keep else None
         if stored is None:
             begun = time.perf_counter()
-            result = _compile(made, path, arguments, on, aligned)
+            result = _compile(module, path, arguments, on, aligned)
             binary, shared = result.code, result.shared
             seconds["compile"] = time.perf_counter() - begun
             self.compiled += 1
@@ -94,19 +94,19 @@ def compile_kernel(kernel: Kernel, special: Specialisation, place: Place, on: Ma
     Raises Unsupported for a kernel that this emitter cannot express, ImportError without Triton.
     """
     begun = time.perf_counter()
-    made = module_of(kernel, special)
-    kinds = _arguments(kernel, made)
-    path = _written(made, kernel, place.keep)
+    module = module_of(kernel, special)
+    kinds = _arguments(kernel, module)
+    path = _written(module, kernel, place.keep)
     emitted = time.perf_counter() - begun
     gpu = on or machine(place.device)
-    wide = special.aligned and not made.single
-    code, seconds = PROCESS.code(made, path, [kind for kind, _ in kinds], gpu, wide, place.keep)
+    wide = special.aligned and not module.single
+    code, seconds = PROCESS.code(module, path, [kind for kind, _ in kinds], gpu, wide, place.keep)
     if place.load is not None and place.device not in code.functions:
-        code.functions[place.device] = place.load(code.binary, made.name, code.shared)
+        code.functions[place.device] = place.load(code.binary, module.name, code.shared)
     return DeviceCode(
-        str(path), made.name, _kinds(kinds), made.blocks.points, made.blocks.warps, code.shared,
-        code.functions.get(place.device, 0), code.binary, special.aligned, made.width.limits,
-        {"emit": emitted, **seconds}, code, made.programs, made.fits,
+        str(path), module.name, _kinds(kinds), module.blocks.points, module.blocks.warps, code.shared,
+        code.functions.get(place.device, 0), code.binary, special.aligned, module.width.limits,
+        {"emit": emitted, **seconds}, code, module.programs, module.fits,
     )  # fmt: skip
 
 
@@ -116,14 +116,14 @@ def by_interpreter(kernel: Kernel, special: Specialisation, place: Place) -> Pyt
     """
     assert _interprets(), "TRITON_INTERPRET was not set before Triton was imported"
     begun = time.perf_counter()
-    made = module_of(kernel, special)
-    path = _written(made, kernel, place.keep)
+    emitted = module_of(kernel, special)
+    path = _written(emitted, kernel, place.keep)
     module = _module(path)
     # Imports Triton, which a process without a GPU kernel has no need of.
     runner = importlib.import_module("framefuse.codegen.triton.interpreted")
-    run = runner.launcher(getattr(module, made.name), module, kernel, made)
-    code = _unloaded(kernel, made, path, special.aligned, made.width.limits, begun)
-    return PythonCode(replace(code, fits=made.fits), run)
+    run = runner.launcher(getattr(module, emitted.name), module, kernel, emitted)
+    code = _unloaded(kernel, emitted, path, special.aligned, emitted.width.limits, begun)
+    return PythonCode(replace(code, fits=emitted.fits), run)
 
 
 def launched_by_triton(kernel: Kernel, special: Specialisation, place: Place) -> PythonCode:
@@ -131,20 +131,20 @@ def launched_by_triton(kernel: Kernel, special: Specialisation, place: Place) ->
     and launches it. Raises Unsupported for a kernel that this emitter or Triton's launcher cannot express.
     """
     begun = time.perf_counter()
-    made = module_of(kernel, special)
-    path = _written(made, kernel, place.keep)
-    run = importlib.import_module("framefuse.codegen.triton.own_launcher").launcher(_module(path), kernel, made)
-    return PythonCode(_unloaded(kernel, made, path, False, (), begun), run)
+    module = module_of(kernel, special)
+    path = _written(module, kernel, place.keep)
+    run = importlib.import_module("framefuse.codegen.triton.own_launcher").launcher(_module(path), kernel, module)
+    return PythonCode(_unloaded(kernel, module, path, False, (), begun), run)
 
 
 def _unloaded(
-    kernel: Kernel, made: Module, path: Path, aligned: bool, limits: tuple[Expr, ...], begun: float
+    kernel: Kernel, module: Module, path: Path, aligned: bool, limits: tuple[Expr, ...], begun: float
 ) -> DeviceCode:
     """The code of a module of which no driver has a binary."""
     seconds = {"emit": time.perf_counter() - begun}
     return DeviceCode(
-        str(path), made.name, _kinds(_arguments(kernel, made)), made.blocks.points, made.blocks.warps, 0, 0, b"",
-        aligned, limits, seconds, None, made.programs,
+        str(path), module.name, _kinds(_arguments(kernel, module)), module.blocks.points, module.blocks.warps, 0, 0,
+        b"", aligned, limits, seconds, None, module.programs,
     )  # fmt: skip
 
 
@@ -155,27 +155,27 @@ def module_of(kernel: Kernel, special: Specialisation) -> Module:
 
 def signature(kernel: Kernel, hints: Hints, device: str) -> str:
     """A name, equal in all processes, of a kernel at these sizes with the GPU and the compiler that it meets there."""
-    made = module_of(kernel, Specialisation(hints))
+    module = module_of(kernel, Specialisation(hints))
     name = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else device
-    parts = (made.text, made.constants, made.blocks.choice, sorted((s.name, v) for s, v in hints.items()), name)
+    parts = (module.text, module.constants, module.blocks.choice, sorted((s.name, v) for s, v in hints.items()), name)
     return hashlib.sha256(repr((parts, machine(device), _versions())).encode()).hexdigest()
 
 
 def text(kernel: Kernel, hints: Hints) -> str:
     """The Triton module of ``kernel``, below its loop nest and the user's lines as comments."""
-    made = module_of(kernel, Specialisation(hints))
-    return made.heading(kernel) + made.text
+    module = module_of(kernel, Specialisation(hints))
+    return module.heading(kernel) + module.text
 
 
-def _arguments(kernel: Kernel, made: Module) -> list[tuple[str, int]]:
+def _arguments(kernel: Kernel, module: Module) -> list[tuple[str, int]]:
     """The types of the function's arguments, with the places of the buffers and numbers that they are."""
-    narrow = made.width.integer == "tl.int32"
-    limited = {symbol for limit in made.width.limits for symbol in limit.symbols}
-    found = [(POINTERS[buffer.dtype.name], place) for place, buffer in enumerate(kernel.buffers)]
+    narrow = module.width.integer == "tl.int32"
+    limited = {symbol for limit in module.width.limits for symbol in limit.symbols}
+    kinds = [(POINTERS[buffer.dtype.name], place) for place, buffer in enumerate(kernel.buffers)]
     for place, number in enumerate(kernel.numbers):
         small = narrow and number.symbol in limited
-        found.append(("real64" if number.real else "int32" if small else "int64", place))
-    return found
+        kinds.append(("real64" if number.real else "int32" if small else "int64", place))
+    return kinds
 
 
 def _kinds(arguments: list[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
@@ -195,20 +195,20 @@ def _modules(keep: bool) -> DiskCache:
     return DiskCache(Path(folder))
 
 
-def _written(made: Module, kernel: Kernel, keep: bool) -> Path:
+def _written(module: Module, kernel: Kernel, keep: bool) -> Path:
     """The file of a module, in the user's folder where ``keep`` says so. Modules of one text share a file, headed by
     the lines of the first of them.
     """
-    name = f"{made.name[:100]}_{hashlib.sha256(made.text.encode()).hexdigest()[:16]}.py"
+    name = f"{module.name[:100]}_{hashlib.sha256(module.text.encode()).hexdigest()[:16]}.py"
     for kept in (True, False) if keep else (False,):
         modules = _modules(kept)
         try:
-            if (modules.folder / name).read_text().endswith(made.text):
+            if (modules.folder / name).read_text().endswith(module.text):
                 return modules.folder / name
         except (OSError, UnicodeDecodeError):
             pass
         with suppress(OSError):  # where the user's folder cannot be written
-            return modules.place(name, (made.heading(kernel) + made.text).encode())
+            return modules.place(name, (module.heading(kernel) + module.text).encode())
     raise CompilerBug(f"nowhere to write {name}")
 
 
@@ -238,8 +238,9 @@ def _versions() -> tuple[str, ...]:
     return triton.__version__, repr(OPTIONS), hashlib.sha256(ours).hexdigest()
 
 
-def _compile(made: Module, path: Path, arguments: Sequence[str], on: Machine, aligned: bool) -> Binary:
+def _compile(emitted: Module, path: Path, arguments: Sequence[str], on: Machine, aligned: bool) -> Binary:
     kinds = [NUMBERS.get(kind, kind) for kind in arguments]
-    types = dict(zip(made.parameters, kinds, strict=True))
-    module, constants = _module(path), dict(made.constants)
-    return compiled(module, made.name, types, constants, aligned, made.blocks.warps, made.checks, on, made.stages)
+    types = dict(zip(emitted.parameters, kinds, strict=True))
+    module, constants = _module(path), dict(emitted.constants)
+    warps, checks, stages = emitted.blocks.warps, emitted.checks, emitted.stages
+    return compiled(module, emitted.name, types, constants, aligned, warps, checks, on, stages)

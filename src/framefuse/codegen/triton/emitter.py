@@ -216,7 +216,7 @@ def slides(kernel: Kernel, hints: Mapping[Symbol, int]) -> bool:
                 fixed = fixed + Expr((term,)) if Expr((term,)).symbols <= known.keys() else fixed
             moving = value.buffer, value.index - fixed
             distances.setdefault(moving, set()).add(fixed.evaluate(known) * value.dtype.size)
-    return any(len(found) >= WINDOW and len({at % STEP for at in found}) > 1 for found in distances.values())
+    return any(len(places) >= WINDOW and len({at % STEP for at in places}) > 1 for places in distances.values())
 
 
 def _steps(size: int) -> bool:

@@ -25,9 +25,9 @@ class Indices:
         constant = value.constant
         if constant is not None:
             return Tile(str(constant), INT64, constant=constant)
-        found = self.b.known((self, value))
-        if found is not None:
-            return found
+        tile = self.b.known((self, value))
+        if tile is not None:
+            return tile
         text, axes = self._sum(value)
         if text.isidentifier():
             return Tile(text, INT64, axes)
@@ -52,8 +52,8 @@ class Indices:
         if isinstance(atom, Symbol):
             return self.symbols[atom]
         assert isinstance(atom, (Floordiv, Modulo, Minimum, Maximum))
-        found = self.b.known((self, atom))
-        return found or self.b.remember((self, atom), self._division_or_extreme(atom))
+        tile = self.b.known((self, atom))
+        return tile or self.b.remember((self, atom), self._division_or_extreme(atom))
 
     def _division_or_extreme(self, atom: Floordiv | Modulo | Minimum | Maximum) -> Tile:
         left, right = self.index(atom.left), self.index(atom.right)
@@ -74,18 +74,18 @@ class Indices:
 
 def _never_negative(kernel: Kernel) -> set[Symbol]:
     """Axes, the factors of extents and divisors, and positions computed from them."""
-    found: set[Symbol] = set()
+    symbols: set[Symbol] = set()
     for statement in statements(kernel.body):
         if isinstance(statement, Loop):
-            found.add(statement.axis)
-            found |= _factors(statement.extent)
+            symbols.add(statement.axis)
+            symbols |= _factors(statement.extent)
     for index in dict.fromkeys(positions(kernel.body)):
-        _divisors(index, found)
+        _divisors(index, symbols)
     for statement in statements(kernel.body):
         if isinstance(statement, Let) and isinstance(statement.value, Index):
-            if _is_never_negative(statement.value.index, found):
-                found.add(Symbol(statement.name))
-    return found
+            if _is_never_negative(statement.value.index, symbols):
+                symbols.add(Symbol(statement.name))
+    return symbols
 
 
 def _factors(value: Expr) -> set[Symbol]:
@@ -95,14 +95,14 @@ def _factors(value: Expr) -> set[Symbol]:
     return {atom for atom in value.terms[0][0] if isinstance(atom, Symbol)}
 
 
-def _divisors(value: Expr, found: set[Symbol]) -> None:
+def _divisors(value: Expr, symbols: set[Symbol]) -> None:
     for atoms, _ in value.terms:
         for atom in atoms:
             if isinstance(atom, (Floordiv, Modulo)):
-                found |= _factors(atom.right)
+                symbols |= _factors(atom.right)
             if not isinstance(atom, Symbol):
-                _divisors(atom.left, found)  # type: ignore[attr-defined]
-                _divisors(atom.right, found)  # type: ignore[attr-defined]
+                _divisors(atom.left, symbols)  # type: ignore[attr-defined]
+                _divisors(atom.right, symbols)  # type: ignore[attr-defined]
 
 
 def _is_never_negative(value: Expr, positive: set[Symbol]) -> bool:

@@ -24,7 +24,7 @@ def is_on() -> bool:
     return bool(triton.knobs.runtime.interpret)
 
 
-def launcher(function: Any, module: ModuleType, kernel: Kernel, made: Module) -> Run:
+def launcher(function: Any, module: ModuleType, kernel: Kernel, emitted: Module) -> Run:
     """A function of (tensors in the order of the kernel's buffers, its numbers in order, the extent of its parallel
     axis) that runs the kernel and returns 0, or 1 when a check failed.
     """
@@ -32,13 +32,13 @@ def launcher(function: Any, module: ModuleType, kernel: Kernel, made: Module) ->
     module.libdevice = LIBRARY  # type: ignore[attr-defined]
 
     def launch(tensors: Sequence[torch.Tensor], numbers: Sequence[int | float], extent: int) -> int:
-        programs = -(-extent // made.blocks.points)
+        programs = -(-extent // emitted.blocks.points)
         given = [_double(value) if n.real else int(value) for n, value in zip(kernel.numbers, numbers, strict=True)]
         if programs == 0:
             return 0
         try:
             with np.errstate(all="ignore"):
-                function[(programs,)](*tensors, *given, **dict(made.constants))
+                function[(programs,)](*tensors, *given, **dict(emitted.constants))
         except interpreter.InterpreterError as error:
             cause: BaseException | None = error  # of one function called by another
             while isinstance(cause, interpreter.InterpreterError):
@@ -107,10 +107,10 @@ def _prepare() -> None:
     binary = interpreter.InterpreterBuilder.binary_op
 
     def compared(self: Any, left: Any, right: Any, operation: Any) -> Any:
-        made = binary(self, left, right, operation)
-        if made.data.dtype == np.bool_:
-            made.dtype = tl.int1
-        return made
+        result = binary(self, left, right, operation)
+        if result.data.dtype == np.bool_:
+            result.dtype = tl.int1
+        return result
 
     exp = interpreter.InterpreterBuilder.create_exp
 

@@ -50,8 +50,8 @@ class Loops:
         every = statements(nest.kernel.body) if nest is not None else ()
         vectors = [s for s in every if isinstance(s, Loop) and id(s) in blocks.loops and not s.kind.parallel]
         self.turns = [loop for loop in vectors if not blocks.loops[id(loop)].whole]
-        found = pairs(nest) if nest is not None and len(self.turns) > 1 else []
-        self.pairs = {id(pair.first): pair for pair in found if id(pair.first) in {id(loop) for loop in self.turns}}
+        together = pairs(nest) if nest is not None and len(self.turns) > 1 else []
+        self.pairs = {id(pair.first): pair for pair in together if id(pair.first) in {id(loop) for loop in self.turns}}
         seconds = {id(pair.second) for pair in self.pairs.values()}
         self.turns = [loop for loop in self.turns if id(loop) not in seconds]
         self.places = {id(loop): place for place, loop in enumerate(self.turns)}
@@ -441,16 +441,16 @@ class Loops:
 
     def _feeding(self, body: Sequence[Statement], axes: frozenset[int]) -> dict[str, frozenset[int]]:
         """The accumulators that are fed in statements, with the dimensions open where they are."""
-        found: dict[str, frozenset[int]] = {}
+        fed: dict[str, frozenset[int]] = {}
         for statement in body:
             if isinstance(statement, Accumulate):
-                found[statement.name] = axes
+                fed[statement.name] = axes
             elif isinstance(statement, Loop):
                 dimension = self.blocks.loops.get(id(statement))
                 inside = axes if dimension is None else axes | {dimension.place}
-                found.update(self._feeding(statement.body, inside))
+                fed.update(self._feeding(statement.body, inside))
         own = {s.name for s in statements(body) if isinstance(s, Accumulator)}
-        return {name: where for name, where in found.items() if name not in own}
+        return {name: where for name, where in fed.items() if name not in own}
 
     # ---- dimensions
 

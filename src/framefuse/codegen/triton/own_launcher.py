@@ -15,24 +15,24 @@ from framefuse.ir.code import Run
 from framefuse.ir.loops import Kernel
 
 
-def launcher(module: ModuleType, kernel: Kernel, made: Module) -> Run:
+def launcher(module: ModuleType, kernel: Kernel, emitted: Module) -> Run:
     """A function of (tensors in the order of the kernel's buffers, its numbers in order, the extent of its parallel
     axis) that launches the kernel on the current stream of the tensors' device and returns 0. Raises Unsupported for
     kernels with floats among their numbers: Triton's launcher makes float32 of them.
     """
     if any(number.real for number in kernel.numbers):
         raise Unsupported("a float that is known only at run time, where Triton launches the kernel")
-    numbers = list(made.parameters[len(kernel.buffers) :])
+    numbers = list(emitted.parameters[len(kernel.buffers) :])
     # A number that is 1 would be a constant, which generated code does not expect.
-    function = triton.jit(getattr(module, made.name).fn, do_not_specialize=numbers)
-    options = {**dict(made.constants), "num_warps": made.blocks.warps}
-    if made.stages is not None:
-        options["num_stages"] = made.stages
-    if made.checks:
+    function = triton.jit(getattr(module, emitted.name).fn, do_not_specialize=numbers)
+    options = {**dict(emitted.constants), "num_warps": emitted.blocks.warps}
+    if emitted.stages is not None:
+        options["num_stages"] = emitted.stages
+    if emitted.checks:
         options["debug"] = True
 
     def launch(tensors: Sequence[torch.Tensor], numbers: Sequence[int | float], extent: int) -> int:
-        programs = -(-extent // made.blocks.points)
+        programs = -(-extent // emitted.blocks.points)
         if programs:
             device = tensors[0].device
             current = getattr(torch.get_device_module(device), "device", lambda device: nullcontext())

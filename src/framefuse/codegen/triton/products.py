@@ -108,12 +108,12 @@ def _operand(value: Value) -> Value:
 
 def _needed(value: Value, lets: Sequence[Let]) -> list[Let]:
     """The statements that name what a value is computed from, in order."""
-    wanted, found = _names(value), list[Let]()
+    wanted, needed = _names(value), list[Let]()
     for let in reversed(lets):
         if let.name in wanted:
             wanted |= _names(let.value)
-            found.insert(0, let)
-    return found
+            needed.insert(0, let)
+    return needed
 
 
 def _names(value: Value) -> set[str]:
@@ -132,15 +132,15 @@ def choices(kernel: Kernel, hints: Mapping[Symbol, int]) -> tuple[Choice, ...]:
     parts = parts_of(kernel)
     sizes = [max(LEAST, power(estimate(loop.extent, hints))) for loop in (parts.row, parts.column, parts.inner)]
     whole = 4 // parts.left.dtype.size
-    found = [
+    tiles = [
         choice
         for choice in TILES
         if choice.points <= 2 * sizes[0] and choice.width <= 2 * sizes[1] and choice.inner <= 2 * sizes[2]
         and (whole > 1 or choice.stages * choice.inner * (choice.points + choice.width) <= 48 * 1024)
     ]  # fmt: skip
-    found = [choice for choice in found if _tiles(choice, sizes) <= MANY] or found
-    busy = [choice for choice in found if _tiles(choice, sizes) >= FEW] or found[-1:]
-    return tuple(dict.fromkeys([*busy[:1], *found]))
+    tiles = [choice for choice in tiles if _tiles(choice, sizes) <= MANY] or tiles
+    busy = [choice for choice in tiles if _tiles(choice, sizes) >= FEW] or tiles[-1:]
+    return tuple(dict.fromkeys([*busy[:1], *tiles]))
 
 
 def _tiles(choice: Choice, sizes: Sequence[int]) -> int:
@@ -196,14 +196,14 @@ def emit_product(kernel: Kernel, special: Specialisation) -> Module:
 
 def _strides(kernel: Kernel, parts: Parts) -> set[Symbol]:
     """The numbers that decide where lines of memory begin and how long they are: all but those of the rows alone."""
-    found = {*parts.column.extent.symbols, *parts.inner.extent.symbols}
+    symbols = {*parts.column.extent.symbols, *parts.inner.extent.symbols}
     for value in values_of(kernel.body):
         if isinstance(value, (Load, Index)):
-            found |= value.index.symbols
+            symbols |= value.index.symbols
     for statement in parts.rest:
         if isinstance(statement, Store):
-            found |= statement.index.symbols
-    return found
+            symbols |= statement.index.symbols
+    return symbols
 
 
 class _Body:

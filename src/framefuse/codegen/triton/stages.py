@@ -66,20 +66,20 @@ def compiled(
     metadata: dict[str, Any] = {"target": target, **options.__dict__}
     texts: dict[str, str] = {}
     try:
-        made = source.make_ir(
+        result = source.make_ir(
             target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
         )
         for step, run in stages.items():
-            if step == "llir" and checks and on.backend == "cuda" and calls_nothing(str(made)):
+            if step == "llir" and checks and on.backend == "cuda" and calls_nothing(str(result)):
                 object.__setattr__(options, "extern_libs", ())
-            made = run(made, metadata)
-            if not isinstance(made, bytes):
-                texts[step] = made if isinstance(made, str) else ""
+            result = run(result, metadata)
+            if not isinstance(result, bytes):
+                texts[step] = result if isinstance(result, str) else ""
     except TritonError as error:
         raise Unsupported(f"Triton refuses {name}: {error}") from error
     if metadata.get("global_scratch_size"):
         raise Unsupported(f"{name} needs memory of its own")
-    return Binary(bytes(made), int(metadata["shared"]), texts)
+    return Binary(bytes(result), int(metadata["shared"]), texts)
 
 
 def calls_nothing(text: str) -> bool:

@@ -94,13 +94,13 @@ class Values:
 
     def position(self, index: Expr, dtype: DType, wanted: str = "w0") -> Tile:
         """An index expression as a value."""
-        found = self.indices.index(index)
-        if found.constant is not None:
-            return Tile(found.text, dtype, constant=found.constant)
+        place = self.indices.index(index)
+        if place.constant is not None:
+            return Tile(place.text, dtype, constant=place.constant)
         if dtype.kind == "bool" or dtype.is_float:
             raise Unsupported(f"an index as {dtype.name}")
-        name = self.b.once((dtype.name, found.text), f"{found.text}.to({TYPES[dtype.name]})", wanted)
-        return Tile(name, dtype, found.axes)
+        name = self.b.once((dtype.name, place.text), f"{place.text}.to({TYPES[dtype.name]})", wanted)
+        return Tile(name, dtype, place.axes)
 
     def _named(self, text: str, dtype: DType, axes: frozenset[int], wanted: str) -> Tile:
         return Tile(text if text.isidentifier() else self.b.named(text, wanted), dtype, axes)

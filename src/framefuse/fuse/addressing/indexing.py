@@ -103,19 +103,19 @@ def _segments(left: Sequence[Expr], right: Sequence[Expr]) -> list[tuple[tuple[i
     for number, size in enumerate(left):
         step = step * size
         ends[step] = number + 1
-    found: list[tuple[tuple[int, int], tuple[int, int]]] = []
+    segments: list[tuple[tuple[int, int], tuple[int, int]]] = []
     a = b = 0
     step = ONE
     for number, size in enumerate(right):
         step = step * size
         end = ends.get(step)
         if end is not None and end > a:
-            found.append(((a, end), (b, number + 1)))
+            segments.append(((a, end), (b, number + 1)))
             a, b = end, number + 1
     if a < len(left) or b < len(right):
         # Sizes whose products are equal at run time but not by form: one segment takes all that is left.
-        found.append(((a, len(left)), (b, len(right))))
-    return found
+        segments.append(((a, len(left)), (b, len(right))))
+    return segments
 
 
 def _digit(linear: Expr, radix: Expr, extents: Mapping[Symbol, Expr], may_split: bool) -> tuple[Expr, Expr]:

@@ -100,12 +100,12 @@ def dense_axes(address: Expr, count: Expr, extents: Mapping[Symbol, Expr]) -> tu
     order: list[Symbol] = []
     step = ONE
     while slopes:
-        found = next((symbol for symbol, slope in slopes.items() if slope is step), None)
-        if found is None:
+        fastest = next((symbol for symbol, slope in slopes.items() if slope is step), None)
+        if fastest is None:
             return None
-        del slopes[found]
-        order.append(found)
-        step = step * extents[found]
+        del slopes[fastest]
+        order.append(fastest)
+        step = step * extents[fastest]
     return tuple(order) if step is count else None
 
 
@@ -130,9 +130,9 @@ def address(index: Sequence[Expr], strides: Sequence[Expr]) -> Expr:
 
 def recombined(value: Expr) -> Expr:
     """``value`` with the digits of one number taken together: ``x // q * q + x % q`` is ``x``."""
-    found = True
-    while found:
-        found = False
+    changed = True
+    while changed:
+        changed = False
         for atoms, factor in value.terms:
             digit = next((atom for atom in atoms if isinstance(atom, Modulo)), None)
             if digit is None:
@@ -141,7 +141,7 @@ def recombined(value: Expr) -> Expr:
             higher = Expr((((Floordiv(digit.left, digit.right),), 1),)) * digit.right * scale
             if all(term in value.terms for term in higher.terms):
                 value = value - higher - Expr(((atoms, factor),)) + digit.left * scale
-                found = True
+                changed = True
                 break
     return value
 
@@ -154,12 +154,12 @@ def _others(atoms: tuple[Atom, ...], one: Atom, factor: int) -> tuple[tuple[Atom
 
 def divisions(values: Iterable[Expr]) -> set[Atom]:
     """The divisions and remainders that computing the values takes, each once."""
-    found: set[Atom] = set()
+    divided: set[Atom] = set()
     waiting = [atom for value in values for atoms, _ in value.terms for atom in atoms]
     while waiting:
         atom = waiting.pop()
-        if isinstance(atom, Binary) and atom not in found:
+        if isinstance(atom, Binary) and atom not in divided:
             if isinstance(atom, (Floordiv, Modulo)):
-                found.add(atom)
+                divided.add(atom)
             waiting += [inner for side in (atom.left, atom.right) for atoms, _ in side.terms for inner in atoms]
-    return found
+    return divided

@@ -27,12 +27,12 @@ class View:
         """The strides with those of dimensions of size 1 as torch gives them: some of its calls step by them as if the
         dimension were longer.
         """
-        found: list[Expr] = []
+        strides: list[Expr] = []
         step = ZERO + 1
         for size, stride in zip(reversed(self.node.shape), reversed(self.strides), strict=True):
-            found.append(step if size.constant == 1 else stride)
-            step = size * found[-1]
-        return tuple(reversed(found))
+            strides.append(step if size.constant == 1 else stride)
+            step = size * strides[-1]
+        return tuple(reversed(strides))
 
     @property
     def is_whole(self) -> bool:
@@ -61,17 +61,17 @@ def strided(node: Node, strides_of: Callable[[Node], Strides], hints: Mapping[Sy
             outer, inner = Symbol(f"@v{counter}"), Symbol(f"@v{counter + 1}")
             pair = [(outer, extents[split.axis] // split.inner), (inner, split.inner)]
             axes = [[new for old in parts for new in (pair if old[0] is split.axis else [old])] for parts in axes]
-    found: list[Expr] = []
+    strides: list[Expr] = []
     for parts in axes:
         stride = _stride(where, parts)
         if stride is None or not nonnegative(stride):  # torch has no negative strides
             return None
-        found.append(stride)
+        strides.append(stride)
         for axis, _ in parts:
             where = where.without(axis)
     if any(symbol.name.startswith("@") for symbol in where.symbols):
         return None
-    return View(node, base, tuple(found), where)
+    return View(node, base, tuple(strides), where)
 
 
 def _base_index(
@@ -111,17 +111,17 @@ def _stride(where: Expr, parts: Sequence[tuple[Symbol, Expr]]) -> Expr | None:
 
 def one_batch_stride(sizes: Sequence[Expr], strides: Sequence[Expr]) -> Expr | None:
     """The stride of all leading dimensions taken as one; 0 for none or for broadcast ones; None when they have none."""
-    found: Expr | None = None
+    innermost: Expr | None = None
     expected: Expr | None = None
     for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
         if size.constant == 1:
             continue
-        if found is None:
-            found = stride
+        if innermost is None:
+            innermost = stride
         elif stride is not expected:
             return None
         expected = stride * size
-    return found if found is not None else ZERO
+    return innermost if innermost is not None else ZERO
 
 
 def is_product_layout(rows: Expr, columns: Expr, row_stride: Expr, column_stride: Expr) -> bool:

@@ -39,7 +39,7 @@ def with_biases_apart(graph: Graph, setting: Setting) -> Graph:
 
 def _apart(graph: Graph, setting: Setting) -> set[Node]:
     """The convolutions with a bias of their results' dtype, that a kernel will read."""
-    found: set[Node] = set()
+    calls: set[Node] = set()
     for node in graph.nodes:
         if TABLE[node.op].kind in (CALL, CREATE, VIEW):
             continue
@@ -47,11 +47,11 @@ def _apart(graph: Graph, setting: Setting) -> set[Node]:
             while TABLE[operand.op].kind == VIEW:
                 operand = operand.inputs[0]
             call = operand.inputs[0] if operand.op == "result" else None
-            if call is not None and call not in found and _has_bias(call, operand):
+            if call is not None and call not in calls and _has_bias(call, operand):
                 target = setting.targets(call.device)
                 if target is not None and target.tiles:
-                    found.add(call)
-    return found
+                    calls.add(call)
+    return calls
 
 
 def _has_bias(call: Node, result: Node) -> bool:

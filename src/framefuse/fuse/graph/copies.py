@@ -24,15 +24,15 @@ def with_single_copies(graph: Graph) -> Graph:
         source = node.inputs[0] if node.op == "reshape" else None
         if source is None or source not in copied:
             return (node if inputs == node.inputs else node.over(inputs),)
-        made: list[Node] = []
+        before: list[Node] = []
         if source not in copies:
             shaped = replace(node, inputs=inputs, shape=copied[source].shape)
             # An operation, though it changes nothing: what reads through views of it reads its memory.
             cast = (("dtype", node.dtype), ("loose", False))
             copies[source] = replace(shaped, op="cast", inputs=(shaped,), attrs=cast)
-            made = [shaped, copies[source]]
+            before = [shaped, copies[source]]
         copy = copies[source]
-        return (*made, copy if node.shape == copy.shape else replace(node, inputs=(copy,)))
+        return (*before, copy if node.shape == copy.shape else replace(node, inputs=(copy,)))
 
     return rebuilt(graph, change)
 
@@ -48,12 +48,12 @@ def _copied(graph: Graph) -> dict[Node, Node]:
     for node in graph.nodes:
         if node.op == "reshape":
             reshapes.setdefault(node.inputs[0], set()).add(node)
-    found: dict[Node, Node] = {}
+    copied: dict[Node, Node] = {}
     for node in graph.nodes:
         if node.op not in ("library", "matmul"):
             continue
         for operand in node.inputs:
             several = operand.op == "reshape" and len(reshapes[operand.inputs[0]]) > 1
-            if several and operand.inputs[0] not in found and strided(operand, strides_of, graph.hints) is None:
-                found[operand.inputs[0]] = operand
-    return found
+            if several and operand.inputs[0] not in copied and strided(operand, strides_of, graph.hints) is None:
+                copied[operand.inputs[0]] = operand
+    return copied

@@ -32,5 +32,5 @@ def _made(node: Node, inputs: tuple[Node, ...]) -> Sequence[Node]:
 
 
 def _constant(node: Node, value: int) -> Node:
-    made = bool(value) if node.dtype is BOOL else float(value) if node.dtype.is_float else value
-    return Node("full", (), (("value", made),), node.dtype, node.shape, node.strides, node.line, node.device)
+    number = bool(value) if node.dtype is BOOL else float(value) if node.dtype.is_float else value
+    return Node("full", (), (("value", number),), node.dtype, node.shape, node.strides, node.line, node.device)

@@ -85,16 +85,16 @@ class _Names:
         """The value over the new symbols; what is no integer expression stays."""
         if not isinstance(value, Expr) or not self.definitions or value.constant is not None:
             return value
-        found = self.known.get(value)
-        if found is None:
-            found = expr(0)
+        renamed = self.known.get(value)
+        if renamed is None:
+            renamed = expr(0)
             for atoms, factor in value.terms:
                 product = expr(factor)
                 for atom in atoms:
                     product = product * self._atom(atom)
-                found = found + product
-            self.known[value] = found = self._summed(found)
-        return found
+                renamed = renamed + product
+            self.known[value] = renamed = self._summed(renamed)
+        return renamed
 
     def _summed(self, value: Expr) -> Expr:
         """The value in terms of sizes that are sums, where that leaves fewer terms."""

@@ -32,9 +32,9 @@ def with_own_sums(graph: Graph) -> Graph:
     return rebuilt(graph, change)
 
 
-def beginnings(nodes: Sequence[Node], found: set[Node]) -> set[Node]:
-    """``found`` with the operands in whose memory sums among them lie."""
-    wide = set(found)
+def beginnings(nodes: Sequence[Node], memories: set[Node]) -> set[Node]:
+    """``memories`` with the operands in whose memory sums among them lie."""
+    wide = set(memories)
     for node in reversed(nodes):
         if node.op == "scatter_add" and node in wide:
             wide.add(node.inputs[0])

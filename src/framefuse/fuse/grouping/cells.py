@@ -94,11 +94,11 @@ class Group:
     def cell(self, node: Node, index: Index, mask: Mask) -> Cell:
         """The cell of ``node`` itself at this index."""
         key = (node, index, mask)
-        found = self.cells.get(key)
-        if found is None:
-            found = self.cells[key] = Cell(node, index, mask)
-            self.demands.setdefault(node, {}).setdefault(self, []).append(found)
-        return found
+        cell = self.cells.get(key)
+        if cell is None:
+            cell = self.cells[key] = Cell(node, index, mask)
+            self.demands.setdefault(node, {}).setdefault(self, []).append(cell)
+        return cell
 
     def demand(self, node: Node, index: Index, mask: Mask) -> Cell:
         """The cell behind moving views of ``node``; raises :class:`Split`."""
@@ -274,8 +274,8 @@ def scanned_axes(group: Group, cell: Cell) -> tuple[Symbol, ...] | None:
     if cell.mask or group.covered(cell) != frozenset(group.domain):
         return None
     axis = cell.node.attr("axis")
-    found = dense_axes(cell.index[axis], cell.node.shape[axis], group.axes)
-    return None if found is None else tuple(reversed(found))
+    axes = dense_axes(cell.index[axis], cell.node.shape[axis], group.axes)
+    return None if axes is None else tuple(reversed(axes))
 
 
 def reduced_axes(node: Node) -> tuple[int, ...]:

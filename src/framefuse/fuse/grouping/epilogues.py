@@ -55,8 +55,8 @@ def with_activations(groups: Groups, setting: Setting) -> Groups:
     """The groups with the products that the library computes with the activation that alone reads them. Exact kernels
     have none: eager rounds the product before its activation.
     """
-    found = () if setting.exact else tuple(_activated(groups, setting))
-    return replace(groups, activated=found) if found else groups
+    activated = () if setting.exact else tuple(_activated(groups, setting))
+    return replace(groups, activated=activated) if activated else groups
 
 
 def _activated(groups: Groups, setting: Setting) -> Iterator[Activated]:
@@ -66,9 +66,9 @@ def _activated(groups: Groups, setting: Setting) -> Iterator[Activated]:
         if target is None or not target.epilogues or activating_call() is None:
             continue
         product = fused_product(groups, node, setting, DTYPES, costs.EPILOGUE_LEAST)
-        found = _call(groups, product) if product is not None and _is_gelu(product) else None
-        if found is not None:
-            yield found
+        activated = _call(groups, product) if product is not None and _is_gelu(product) else None
+        if activated is not None:
+            yield activated
 
 
 def _is_gelu(product: FusedProduct) -> bool:
@@ -86,21 +86,21 @@ def _formula(cell: Cell, product: Cell, known: dict[Cell, str]) -> str:
     """What a cell computes, in words; the product, as it is or in float32, is ``x``. Casts are left out where a kernel
     keeps all digits.
     """
-    found = known.get(cell)
-    if found is None:
+    formula = known.get(cell)
+    if formula is None:
         node, kids = cell.node, cell.kids
         if cell is product or (node.op == "cast" and kids == (product,) and node.dtype is FLOAT32):
-            found = "x"
+            formula = "x"
         elif cell.kind != "op":
-            found = cell.kind
+            formula = cell.kind
         elif node.op == "cast" and node.attr("loose"):
-            found = _formula(kids[0], product, known)
+            formula = _formula(kids[0], product, known)
         elif node.op == "full":
-            found = str(node.attr("value"))
+            formula = str(node.attr("value"))
         else:
-            found = f"{node.op}({', '.join(_formula(kid, product, known) for kid in kids)})"
-        known[cell] = found
-    return found
+            formula = f"{node.op}({', '.join(_formula(kid, product, known) for kid in kids)})"
+        known[cell] = formula
+    return formula
 
 
 def _call(groups: Groups, product: FusedProduct) -> Activated | None:

@@ -38,33 +38,33 @@ def with_fused_products(groups: Groups, setting: Setting) -> Groups:
     if not setting.offers and not setting.products:
         return groups
     position = {node: number for number, node in enumerate(groups.graph.nodes)}
-    found = {(position[each.node], bool(each.before)): each for each in _fused_products(groups, setting)}
-    return replace(groups, products=found) if found else groups
+    products = {(position[each.node], bool(each.before)): each for each in _fused_products(groups, setting)}
+    return replace(groups, products=products) if products else groups
 
 
 def _fused_products(groups: Groups, setting: Setting) -> Iterator[FusedProduct]:
     """In program order; again with what makes their operands, where something does."""
     for node in groups.graph.nodes:
         if node.op == "library":
-            found = fused_product(groups, node, setting, DTYPES, costs.PRODUCT_LEAST)
-            if found is not None:
-                yield found
-                before = tuple(_before(groups, found))
+            product = fused_product(groups, node, setting, DTYPES, costs.PRODUCT_LEAST)
+            if product is not None:
+                yield product
+                before = tuple(_before(groups, product))
                 if before:
-                    yield replace(found, before=before)
+                    yield replace(product, before=before)
 
 
-def _before(groups: Groups, found: FusedProduct) -> Iterator[tuple[int, Group]]:
+def _before(groups: Groups, product: FusedProduct) -> Iterator[tuple[int, Group]]:
     """The kernels that make one operand, which only the product reads."""
-    factors = found.factors
+    factors = product.factors
     for number, (base, _) in enumerate((factors.left, factors.right)):
         group = groups.home.get(base)
-        if group is None or group is found.group or group.node is not None or group.rows is not None:
+        if group is None or group is product.group or group.node is not None or group.rows is not None:
             continue
         if not factors.whole[number] or base in groups.required or factors.left[0] is factors.right[0]:
             continue
         users, loads = groups.readers.get(base, []), [c for c in group.cells.values() if c.kind == "load"]
-        alone = [user.node for user in users] == [found.node] and set(groups.demands.get(base, {})) <= {group}
+        alone = [user.node for user in users] == [product.node] and set(groups.demands.get(base, {})) <= {group}
         large = len(group.cells) > costs.OPERAND_CELLS or len(loads) > costs.OPERAND_LOADS
         if not alone or len(group.roots) > 1 or large:
             continue
@@ -102,8 +102,8 @@ def fused_product(
     factors = _factors(groups, node, result) if result.dtype.name in dtypes else None
     if factors is None or any(_hint(groups, size) < least for size in (factors.rows, factors.columns, factors.terms)):
         return None
-    found = FusedProduct(node, group, cells[0], factors, result in groups.required)
-    return found if axes_of(found) is not None else None
+    product = FusedProduct(node, group, cells[0], factors, result in groups.required)
+    return product if axes_of(product) is not None else None
 
 
 def _hint(groups: Groups, size: Expr) -> int:
@@ -167,12 +167,12 @@ def _factors(groups: Groups, node: Node, result: Node) -> Factors | None:
 
 def _constants(groups: Groups) -> dict[Symbol, Expr]:
     """Sizes of which guards say what they are, such as those that meet a weight's."""
-    found = {}
+    constants = {}
     for relation in groups.graph.relations:
         for left, right in ((relation.left, relation.right), (relation.right, relation.left)):
             if relation.op == "==" and right.constant is not None:
-                found.update({symbol: right for symbol in left.symbols if left is symbol.expr})
-    return found
+                constants.update({symbol: right for symbol in left.symbols if left is symbol.expr})
+    return constants
 
 
 def _equal(groups: Groups, left: Expr, right: Expr) -> Expr | None:
@@ -204,9 +204,9 @@ def _bias(groups: Groups, view: View, rows: Expr, columns: Expr) -> Line | None:
     return None if _equal(groups, sizes[0], rows) is None else (view.offset, strides[0], strides[-1])
 
 
-def axes_of(found: FusedProduct) -> tuple[list[Symbol], list[Symbol]] | None:
+def axes_of(fused: FusedProduct) -> tuple[list[Symbol], list[Symbol]] | None:
     """The axes of the group that are the rows and the columns of the product, outermost first."""
-    group, cell = found.group, found.cell
+    group, cell = fused.group, fused.cell
     count = product(cell.node.shape)
     order = dense_axes(address(cell.index, row_major(cell.node.shape)), count, group.axes)
     if order is None:

@@ -236,7 +236,7 @@ class Grouping:
             return len(users) == 1 and all(self.may_reduce(g, cells) for g, cells in users.items())
         if node.op in ("full", "iota"):
             return True
-        cells = [(group, cell) for group, found in users.items() for cell in found]
+        cells = [(group, cell) for group, uses in users.items() for cell in uses]
         if len(cells) == 1 and not any(symbol.name.startswith("@t") for p in cells[0][1].index for symbol in p.symbols):
             group, cell = cells[0]
             repeated = self.visits(group, cell) - points(node, self.graph.hints)
@@ -348,8 +348,8 @@ class Grouping:
         covered = group.covered(cell)
         if covered is None or not covered < frozenset(group.domain):
             return False
-        found = next(self.reductions_behind(group, cell), None)
-        return found is not None and self.may_reduce(group, [found])
+        reduction = next(self.reductions_behind(group, cell), None)
+        return reduction is not None and self.may_reduce(group, [reduction])
 
     def reductions_behind(self, group: Group, cell: Cell) -> Iterator[Cell]:
         """The reductions from which the cell is computed element by element, where they are not in memory."""

@@ -13,11 +13,11 @@ from framefuse.ir.torch_calls import TABLE
 
 def _callables() -> dict[int, Any]:
     """By identity: a user's function of the same name is another object."""
-    homes, found = (torch, torch.nn.functional, torch.Tensor), []
+    homes, functions = (torch, torch.nn.functional, torch.Tensor), []
     for name in TABLE.names("inside"):
         forms = [getattr(home, name) for home in homes if hasattr(home, name)]
-        found += forms or [getattr(getattr(torch.ops.aten, name, None), "default", None)]
-    return {id(function): function for function in found if function is not None}
+        functions += forms or [getattr(getattr(torch.ops.aten, name, None), "default", None)]
+    return {id(function): function for function in functions if function is not None}
 
 
 INSIDE = _callables()

@@ -84,9 +84,9 @@ def inner_index(group: Group, cell: Cell) -> tuple[Index, tuple[Symbol, ...]]:
                 return inner, _in_order(group, axes)
     for candidate in _candidates(group, rows):
         if product(group.axes[axis] for axis in candidate) is product(sizes):
-            found = _over(group, candidate, sizes)
-            if found is not None:
-                return found
+            index_and_axes = _over(group, candidate, sizes)
+            if index_and_axes is not None:
+                return index_and_axes
     inner = tuple(ZERO if size.constant == 1 else group.fresh(size).expr for size in sizes)
     return inner, tuple(symbol for position in inner for symbol in position.symbols)
 

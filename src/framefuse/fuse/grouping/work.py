@@ -57,26 +57,26 @@ def weights(graph: Graph) -> dict[Node, Weight]:
     for node in graph.nodes:
         for operand in set(node.inputs):
             consumers[operand] = consumers.get(operand, 0) + 1
-    found: dict[Node, Weight] = {}
+    by_node: dict[Node, Weight] = {}
     loaded = Weight(costs.LOADED, 1)
     kept: set[Node] = set()
     for node in graph.nodes:
         row = TABLE[node.op]
         elementwise = row.kind == "pointwise" or node.op in MOVES
-        if node.op == "full" or (elementwise and all(found[operand] is NUMBER for operand in node.inputs)):
-            found[node] = NUMBER
+        if node.op == "full" or (elementwise and all(by_node[operand] is NUMBER for operand in node.inputs)):
+            by_node[node] = NUMBER
             continue
         if row.kind in ("call", "reduce", "scatter", "scan") or node.op == "input":
-            found[node] = loaded
+            by_node[node] = loaded
             continue
         time, loads = op_time(node), 0
         for operand in dict.fromkeys(node.inputs):
-            weight = loaded if operand in kept else found[operand]
+            weight = loaded if operand in kept else by_node[operand]
             small = node.op == "expand" and product(node.shape) is not product(operand.shape)
             rare = small and points(operand, graph.hints) * costs.RARE <= points(node, graph.hints)
             time += 0.0 if rare else weight.time
             loads += 0 if small else weight.loads
-        found[node] = Weight(time, loads)
+        by_node[node] = Weight(time, loads)
         if row.kind == "pointwise" and consumers.get(node, 0) > 1 and time > costs.KEPT_ABOVE:
             kept.add(node)
-    return found
+    return by_node

@@ -124,11 +124,11 @@ class Assignment:
         price = count * node.dtype.size * rate(rates, self.setting.targets(node.device))
         return 2 * price if self.setting.trains else price
 
-    def turn(self, node: Node, made: Node) -> float:
-        """What it costs a kernel to read a value in one order, and to write what it ``made`` of it in the other one:
+    def turn(self, node: Node, reader: Node) -> float:
+        """What it costs a kernel to read a value in one order, and to write what its ``reader`` is in the other one:
         another kernel where it walks along rows.
         """
-        if made in self.rows:
+        if reader in self.rows:
             return self.copy(node)
         return self.move(node, costs.TURNED if len(node.shape) == 4 else costs.TURNED_VOLUME)
 
@@ -141,11 +141,11 @@ class Assignment:
         """Whether the two orders differ: there are channels, and several points of each."""
         if len(node.shape) not in (4, 5):
             return False
-        found = self.choices.get(node.shape)
-        if found is None:
+        differs = self.choices.get(node.shape)
+        if differs is None:
             sizes = [estimate(size, self.graph.hints) for size in node.shape]
-            found = self.choices[node.shape] = sizes[1] > 1 and any(size > 1 for size in sizes[2:])
-        return found
+            differs = self.choices[node.shape] = sizes[1] > 1 and any(size > 1 for size in sizes[2:])
+        return differs
 
     # ---- nodes
 
@@ -183,9 +183,9 @@ class Assignment:
 
     def _call(self, call: Node) -> None:
         target, hints = self.setting.targets(call.device), self.graph.hints
-        found = flexible(call, self.results.get(call, ()), target, hints, self.setting.trains)
-        if found is not None:
-            self._flexible(call, found)
+        movable = flexible(call, self.results.get(call, ()), target, hints, self.setting.trains)
+        if movable is not None:
+            self._flexible(call, movable)
             return
         for operand, order in zip(call.inputs, call.attr("orders"), strict=True):
             place = self.places.get(operand)
@@ -195,11 +195,11 @@ class Assignment:
             elif place is None:
                 self._read_flat(operand)
 
-    def _flexible(self, call: Node, found: Flexible) -> None:
+    def _flexible(self, call: Node, movable: Flexible) -> None:
         vertex = self.calls[call] = self.prices.vertex()
-        self.prices.charge(vertex, found.contiguous, found.channels_last)
+        self.prices.charge(vertex, movable.contiguous, movable.channels_last)
         for operand in call.inputs:
-            if operand is found.weight and operand.op == "input":
+            if operand is movable.weight and operand.op == "input":
                 self.turning[call] = operand
                 continue
             place = self.places.get(operand)
@@ -254,10 +254,10 @@ class Assignment:
             if source.op == "matmul" or (place is not None and place.is_fixed):
                 self._fixed(node, contiguous(len(node.shape)))
                 return
-            made = self.places[node] = Place(self.prices.vertex(), either(len(node.shape)))
-            own = self.places[below].among(made.orders) if below is not None else None
+            placed = self.places[node] = Place(self.prices.vertex(), either(len(node.shape)))
+            own = self.places[below].among(placed.orders) if below is not None else None
             if below is not None and own is not None:
-                self.prices.join(own, made.vertex, self.turn(below, node))
+                self.prices.join(own, placed.vertex, self.turn(below, node))
         elif below is not None:
             self.beneath[node] = below
 
@@ -276,14 +276,14 @@ class Assignment:
             self.places[node] = self.places[free[0]]
             return
         orders = self.places[free[0]].orders if free else either(len(node.shape))
-        made = self.places[node] = Place(self.prices.vertex(), orders)
+        place = self.places[node] = Place(self.prices.vertex(), orders)
         if node.op == "cat" and len(node.inputs) > costs.CPU_CAT_PIECES:
             price, last = self.move(node, costs.JOINED), node.attr("axis") % len(node.shape)
-            self.prices.charge(made.vertex, *(price * (order[-1] == last) for order in orders))
+            self.prices.charge(place.vertex, *(price * (order[-1] == last) for order in orders))
         for operand in placed:
             own = self.places[operand].among(orders)
             if own is not None:
-                self.prices.join(own, made.vertex, self.turn(operand, node))
+                self.prices.join(own, place.vertex, self.turn(operand, node))
 
     def _is_inside(self, node: Node) -> bool:
         """Whether a kernel computes the value for one reader: it need not be in memory."""

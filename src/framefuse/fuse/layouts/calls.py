@@ -23,9 +23,9 @@ BACKWARD = "convolution_backward"
 def _callables(names: Sequence[str]) -> frozenset[int]:
     """By identity: a user's function of the same name is another object."""
     homes = (torch, torch.nn.functional, torch._C._nn)
-    found = [getattr(home, name) for name in names for home in homes if hasattr(home, name)]
-    found += [getattr(getattr(torch.ops.aten, name, None), "default", None) for name in names]
-    return frozenset(id(function) for function in found if function is not None)
+    functions = [getattr(home, name) for name in names for home in homes if hasattr(home, name)]
+    functions += [getattr(getattr(torch.ops.aten, name, None), "default", None) for name in names]
+    return frozenset(id(function) for function in functions if function is not None)
 
 
 NAMES = frozenset((*FORWARD, BACKWARD, *costs.WINDOWS))
@@ -88,11 +88,11 @@ def _convolution(
     backward = call.attr("name") == BACKWARD
     place = 1 if backward else 0
     picture, weight = _operand(call, place, "input"), _operand(call, place + 1, "weight")
-    made = _operand(call, 0, "grad_output") if backward else results[0]
-    if picture is None or weight is None or made is None:
+    output = _operand(call, 0, "grad_output") if backward else results[0]
+    if picture is None or weight is None or output is None:
         return None
     size = len(weight.shape)
-    if size not in (4, 5) or len(picture.shape) != size or len(made.shape) != size:
+    if size not in (4, 5) or len(picture.shape) != size or len(output.shape) != size:
         return None
     if picture.dtype not in (FLOAT32, FLOAT16, BFLOAT16) or picture.dtype is not weight.dtype:
         return None
@@ -101,7 +101,7 @@ def _convolution(
     share = rate(costs.CONVOLUTION_BACKWARD, target)
     parts = sum(1 for result in results if len(result.shape) == size) if backward else 1
     calls = parts * share if backward else 1 + 2 * share * trains
-    moved = size_of(picture, hints) + size_of(made, hints)
+    moved = size_of(picture, hints) + size_of(output, hints)
     more = moved * rate(_kind(call, picture, weight, target), target)
     each = rate(costs.CONVOLUTION_CALL, target) + max(more, 0.0)
     turned = rate(costs.WEIGHT_CALL, target) + size_of(weight, hints) * rate(costs.WEIGHT, target)
@@ -141,5 +141,5 @@ def _argument(call: Node, place: int, name: str, default: Any = None) -> Any:
 
 
 def _operand(call: Node, place: int, name: str) -> Node | None:
-    found = _argument(call, place, name)
-    return call.inputs[found.index] if isinstance(found, Arg) else None
+    argument = _argument(call, place, name)
+    return call.inputs[argument.index] if isinstance(argument, Arg) else None

@@ -64,18 +64,18 @@ class _Rewriting:
 
     def graph(self) -> Graph:
         """The whole graph; only once."""
-        made = rebuilt(self.assignment.graph, self._change)
+        graph = rebuilt(self.assignment.graph, self._change)
         extra: list[Node] = []
         outputs = []
-        for before, output in zip(self.assignment.graph.outputs, made.outputs, strict=True):
-            order = shown_order(before, made.hints)
+        for before, output in zip(self.assignment.graph.outputs, graph.outputs, strict=True):
+            order = shown_order(before, graph.hints)
             if order is not None and self._lies_elsewhere(before.node, order):
                 known = self.copies.get((before.node, order))
                 copy = known if known is not None else self._copy(output.node)
                 extra += [copy] if known is None else []
                 output = replace(output, node=copy, order=order)
             outputs.append(output)
-        return replace(made, nodes=(*made.nodes, *extra), outputs=tuple(outputs))
+        return replace(graph, nodes=(*graph.nodes, *extra), outputs=tuple(outputs))
 
     def _lies_elsewhere(self, node: Node, order: Order) -> bool:
         """Whether a call that is made channels-last leaves its result in another order, or, where all orders are the

@@ -39,9 +39,9 @@ class Prices:
 
     def charge(self, vertex: int, zero: float, one: float) -> None:
         """Adds to the prices of a vertex by itself."""
-        found = self.alone.setdefault(vertex, [0, 0])
-        found[0] += round(zero)
-        found[1] += round(one)
+        prices = self.alone.setdefault(vertex, [0, 0])
+        prices[0] += round(zero)
+        prices[1] += round(one)
 
     def join(self, one: int, other: int, price: float) -> None:
         """Adds to the price of two vertices with different labels."""
@@ -55,11 +55,11 @@ class Prices:
 
     def total(self, labels: Labels) -> int:
         """What these labels cost."""
-        found = sum(prices[labels[vertex]] for vertex, prices in self.alone.items())
-        found += sum(price for (one, other), price in self.between.items() if labels[one] != labels[other])
+        price_of_all = sum(prices[labels[vertex]] for vertex, prices in self.alone.items())
+        price_of_all += sum(price for (one, other), price in self.between.items() if labels[one] != labels[other])
         for copy in self.copies.values():
-            found += copy.price * any(labels[reader] != labels[copy.vertex] for reader in copy.readers)
-        return found
+            price_of_all += copy.price * any(labels[reader] != labels[copy.vertex] for reader in copy.readers)
+        return price_of_all
 
     def least(self) -> Labels:
         """Labels that cost the least; of several those with the fewest vertices of label 1.

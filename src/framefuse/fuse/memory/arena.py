@@ -65,10 +65,10 @@ def _pooled(pieces: Sequence[Piece], hints: Mapping[Symbol, int], name: str) -> 
     for number, _ in slots:
         first.setdefault(pieces[number].size, pieces[number].first)
     rows = {size: Piece(_aligned(size) * len(ends), first[size], max(ends)[0]) for size, ends in free.items()}
-    made = _apart(tuple(rows.values()), hints, name)
-    starts = dict(zip(rows, made.offsets, strict=True))
+    placed = _apart(tuple(rows.values()), hints, name)
+    starts = dict(zip(rows, placed.offsets, strict=True))
     offsets = {number: starts[pieces[number].size] + _aligned(pieces[number].size) * slot for number, slot in slots}
-    return Places(tuple(offsets[number] for number in range(len(pieces))), made.size, made.largest)
+    return Places(tuple(offsets[number] for number in range(len(pieces))), placed.size, placed.largest)
 
 
 def _aligned(size: Expr) -> Expr:
@@ -96,15 +96,15 @@ def _apart(pieces: Sequence[Piece], hints: Mapping[Symbol, int], name: str) -> P
 
 def _together(pieces: Sequence[Piece]) -> list[list[int]]:
     """For each piece the pieces that are in use at some time with it, itself among them, in order."""
-    found: list[list[int]] = [[number] for number in range(len(pieces))]
+    together: list[list[int]] = [[number] for number in range(len(pieces))]
     alive: list[int] = []
     for number in sorted(range(len(pieces)), key=lambda n: pieces[n].first):
         alive = [other for other in alive if pieces[other].last >= pieces[number].first]
         for other in alive:
-            found[other].append(number)
-            found[number].append(other)
+            together[other].append(number)
+            together[number].append(other)
         alive.append(number)
-    return [sorted(numbers) for numbers in found]
+    return [sorted(numbers) for numbers in together]
 
 
 def _tops(
@@ -123,17 +123,18 @@ def _tops(
 
 def _recorded(pieces: Sequence[Piece], sizes: Sequence[int], together: Sequence[Sequence[int]]) -> list[int]:
     """Offsets at the recorded sizes."""
-    found = [-1] * len(pieces)
+    offsets = [-1] * len(pieces)
     for number in sorted(range(len(pieces)), key=lambda n: (-sizes[n], pieces[n].first)):
-        taken = sorted((found[other], found[other] + sizes[other]) for other in together[number] if found[other] >= 0)
+        placed = [other for other in together[number] if offsets[other] >= 0]
+        taken = sorted((offsets[other], offsets[other] + sizes[other]) for other in placed)
         best, least, end = -1, 0, 0
         for start, stop in taken:
             gap = start - end
             if gap >= sizes[number] and (best < 0 or gap < least):
                 best, least = end, gap
             end = max(end, stop)
-        found[number] = end if best < 0 else best
-    return found
+        offsets[number] = end if best < 0 else best
+    return offsets
 
 
 class _Symbolic:

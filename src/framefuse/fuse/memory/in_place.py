@@ -32,7 +32,7 @@ def overwritable(kernel: Kernel) -> Overwritable:
     if kernel.product is not None:
         return {}
     touches = list(_touches(kernel.body, (), {}))
-    found: dict[str, tuple[str, ...]] = {}
+    by_written: dict[str, tuple[str, ...]] = {}
     for written in kernel.buffers:
         if not written.written:
             continue
@@ -43,8 +43,8 @@ def overwritable(kernel: Kernel) -> Overwritable:
             if not read.written and read.dtype.size == written.dtype.size and _precedes(touches, read.name, places)
         ]
         if sources:
-            found[written.name] = tuple(sources)
-    return found
+            by_written[written.name] = tuple(sources)
+    return by_written
 
 
 def in_place(kernel: Kernel, pairs: dict[str, str]) -> Kernel:

@@ -24,7 +24,7 @@ def _items(draft: Draft) -> tuple[Item, ...]:
     """
     consumed = draft.graph.consumed
     latest = min(draft.before, default=len(draft.items))
-    found: list[Item] = []
+    items: list[Item] = []
     starts: dict[int, list[int]] = {}
     ends: dict[int, list[int]] = {}
     for number, value in enumerate(draft.values):
@@ -34,11 +34,11 @@ def _items(draft: Draft) -> tuple[Item, ...]:
         if ends_here and not value.pinned and value.last >= 0:
             ends.setdefault(value.last, []).append(number)
     for position, item in enumerate(draft.items):
-        found.extend(Allocate(number) for number in starts.get(position, ()))
+        items.extend(Allocate(number) for number in starts.get(position, ()))
         if position in draft.before:
-            found.append(draft.before[position])
+            items.append(draft.before[position])
         if position not in draft.needless:
-            found.append(item)
+            items.append(item)
         if position in ends:
-            found.append(Release(tuple(ends[position])))
-    return tuple(found)
+            items.append(Release(tuple(ends[position])))
+    return tuple(items)

@@ -13,8 +13,8 @@ from framefuse.ir.schedule import RunKernel
 
 def without_needless(draft: Draft) -> Draft:
     """The draft that names these kernels."""
-    found = (n for n, item in enumerate(draft.items) if isinstance(item, RunKernel) and _stays(item, draft.values))
-    needless = frozenset(found)
+    idle = (n for n, item in enumerate(draft.items) if isinstance(item, RunKernel) and _stays(item, draft.values))
+    needless = frozenset(idle)
     return replace(draft, needless=needless) if needless else draft
 
 

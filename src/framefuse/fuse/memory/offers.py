@@ -43,8 +43,8 @@ def with_offers(draft: Draft) -> Draft:
                     names = {b.name: n for b, n in zip(item.kernel.buffers, item.buffers, strict=True)}
                     number = names[name]
                     values[number] = replace(values[number], over=(*values[number].over, names[other]))
-    made = tuple(values)
-    return draft if made == draft.values else replace(draft, values=made)
+    offering = tuple(values)
+    return draft if offering == draft.values else replace(draft, values=offering)
 
 
 def with_aliases(draft: Draft) -> Draft:

@@ -42,11 +42,11 @@ def with_overwrites(draft: Draft, setting: Setting) -> Draft:
     left: list[tuple[int, int, int]] = []
     done: list[tuple[int, int]] = []
     first = len(items)
-    found: dict[Key, Overwritable] = {}
+    asked: dict[Key, Overwritable] = {}
     for target, value, bumps in writes:
         place = values[value].first
         kept = target in given or values[target].input in watched
-        if kept or value in taken or place < start or not _may(items[place], values, target, value, found):
+        if kept or value in taken or place < start or not _may(items[place], values, target, value, asked):
             left.append((target, value, bumps))
             continue
         values[value] = replace(values[value], place="input", input=values[target].input, taken=target)
@@ -68,22 +68,24 @@ def _behind_outputs(graph: Graph) -> frozenset[int]:
     return frozenset(number for number, node in enumerate(graph.inputs) if node in seen)
 
 
-def _may(item: Item, values: Sequence[Value], target: int, value: int, found: dict[Key, Overwritable]) -> bool:
-    """Whether the kernel that computes ``value`` may put it where the input ``target`` lies; ``found`` is what was
+def _may(item: Item, values: Sequence[Value], target: int, value: int, known: dict[Key, Overwritable]) -> bool:
+    """Whether the kernel that computes ``value`` may put it where the input ``target`` lies; ``known`` is what was
     asked of kernels before.
     """
-    own, made = values[target], values[value]
-    if not isinstance(item, RunKernel) or made.place not in ("fresh", "arena") or made.dtype is not own.dtype:
+    own, output = values[target], values[value]
+    if not isinstance(item, RunKernel) or output.place not in ("fresh", "arena") or output.dtype is not own.dtype:
         return False
-    if made.sizes != own.sizes or made.strides != own.strides or own.last > made.first or own.device != item.device:
+    if (output.sizes, output.strides) != (own.sizes, own.strides):
+        return False
+    if own.last > output.first or own.device != item.device:
         return False
     names = {number: buffer.name for buffer, number in zip(item.kernel.buffers, item.buffers, strict=True)}
     if target not in names:
         return True
     key = key_of(item.kernel)
-    if key not in found:
-        found[key] = overwritable(item.kernel)
-    return names[target] in found[key].get(names[value], ())
+    if key not in known:
+        known[key] = overwritable(item.kernel)
+    return names[target] in known[key].get(names[value], ())
 
 
 def _root(values: Sequence[Value], number: int) -> int:

@@ -21,11 +21,11 @@ def with_places(draft: Draft) -> Draft:
     late = frozenset(symbol for symbol, _, _ in graph.bound)
     # Between forward and backward memory is held for gradients: an arena that stays would come on top.
     planner = Planner(draft.values, graph.hints, brief=graph.trains or bool(graph.consumed))
-    found = planner.place(late)
-    largest = tuple(row for each in found.values() for row in each.largest)
-    arenas = tuple((device, each.size) for device, each in found.items() if device != "cpu")
+    by_device = planner.place(late)
+    largest = tuple(row for each in by_device.values() for row in each.largest)
+    arenas = tuple((device, each.size) for device, each in by_device.items() if device != "cpu")
     values = tuple(planner.values)
-    return replace(draft, values=values, largest=largest, arena=found["cpu"].size, arenas=arenas)
+    return replace(draft, values=values, largest=largest, arena=by_device["cpu"].size, arenas=arenas)
 
 
 class Planner:
@@ -68,15 +68,15 @@ class Planner:
         for home, piece in enumerate(pieces):
             if not (self.brief and self._given_back(piece, members[home])):
                 arenas.setdefault(self.values[members[home][0]].device, []).append(home)
-        found = {
+        by_device = {
             device: places([pieces[home] for home in there], self.hints, _symbol_name(device))
             for device, there in arenas.items()
         }
         for device, there in arenas.items():
-            for home, offset in zip(there, found[device].offsets, strict=True):
+            for home, offset in zip(there, by_device[device].offsets, strict=True):
                 for number in members[home]:
                     self.values[number] = self.values[number].at(offset)
-        return found
+        return by_device
 
     def _given_back(self, piece: Piece, members: Sequence[int]) -> bool:
         """Makes a large piece a tensor of its own, which is released after its last use, unless its buffers are of

@@ -23,16 +23,16 @@ def share(items: Sequence[Item]) -> list[Item]:
     """The items, some of them general."""
     general: dict[int, RunKernel] = {}
     lengths: dict[Key, set[object]] = {}
-    made: dict[Key, Kernel | None] = {}
+    general_form: dict[Key, Kernel | None] = {}
     same: dict[Key, Kernel] = {}  # equal keys that are one object are compared at once
     for place, item in enumerate(items):
         if not isinstance(item, RunKernel):
             continue
         key = key_of(item.kernel)
-        if key not in made:
+        if key not in general_form:
             generic = _general(item.kernel)
-            made[key] = None if generic is None else same.setdefault(key_of(generic), generic)
-        kernel = made[key]
+            general_form[key] = None if generic is None else same.setdefault(key_of(generic), generic)
+        kernel = general_form[key]
         if kernel is not None:
             length = item.kernel.extent
             kernel = with_lines(kernel, item.kernel.lines)

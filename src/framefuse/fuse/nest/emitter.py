@@ -91,9 +91,9 @@ class Emitter:
     def value(self, cell: Cell) -> Computed:
         """The cell's value at the innermost open loop."""
         scope = self.scope_for(self.shape.axes[cell])
-        found = scope.known.get(cell)
-        if found is not None:
-            return found
+        known = scope.known.get(cell)
+        if known is not None:
+            return known
         for operand in self._operands(cell):  # one after the other: a long chain must not become a deep recursion
             self._value(operand, self.scope_for(self.shape.axes[operand]))
         return self._value(cell, scope)
@@ -125,24 +125,24 @@ class Emitter:
 
     def _pieces(self, cell: Cell) -> list[tuple[Mask, Cell]]:
         """The pieces of a cat that may be met here, in order, with what must hold for all but the last of them."""
-        found: list[tuple[Mask, Cell]] = []
+        pieces: list[tuple[Mask, Cell]] = []
         for tests, kid in zip((*cell.tests, ()), cell.kids, strict=True):
             if any(self.settled.get(test) is False for test in tests):
                 continue
             left = tuple(test for test in tests if test not in self.settled)
-            found.append((left, kid))
+            pieces.append((left, kid))
             if not left:
                 break
-        return found
+        return pieces
 
     def _value(self, cell: Cell, scope: Scope) -> Computed:
         if cell in self.readable:
             name, index, dtype = self.kept[cell]
-            found = self._named(scope, cell, loaded(Load(name, self.parameters.index(index), dtype)))
+            computed = self._named(scope, cell, loaded(Load(name, self.parameters.index(index), dtype)))
         else:
-            found = self._named(scope, cell, self._compute(cell))
-        scope.known[cell] = found
-        return found
+            computed = self._named(scope, cell, self._compute(cell))
+        scope.known[cell] = computed
+        return computed
 
     def _compute(self, cell: Cell) -> Computed:
         node = cell.node
@@ -186,12 +186,12 @@ class Emitter:
     def holds(self, mask: Mask) -> Value:
         """Whether the mask holds, computed once for each point of the loops it depends on."""
         scope = self.scope_for(shape_axes(self.shape, {symbol for test in mask for symbol in test.symbols}))
-        found = scope.tests.get(mask)
-        if found is None:
+        known = scope.tests.get(mask)
+        if known is None:
             name = self.fresh("m")
             scope.body.append(Let(name, every(mask, self.parameters)))
-            found = scope.tests[mask] = Local(name, BOOL)
-        return found
+            known = scope.tests[mask] = Local(name, BOOL)
+        return known
 
     def _pad(self, cell: Cell) -> Computed:
         inside = self.value(cell.kids[0])
@@ -280,10 +280,10 @@ class Emitter:
         """Names the value of a cell that was kept in memory, which something else is about to take."""
         scope = self.scope_for(self.shape.axes[cell])
         name, index, dtype = self.kept[cell]
-        found = loaded(Load(name, self.parameters.index(index), dtype))
+        kept = loaded(Load(name, self.parameters.index(index), dtype))
         local = self.fresh("v")
-        scope.body.append(Let(local, found.value))
-        scope.known[cell] = Computed(Local(local, found.value.dtype), found.rounded)
+        scope.body.append(Let(local, kept.value))
+        scope.known[cell] = Computed(Local(local, kept.value.dtype), kept.rounded)
 
     def store(self, cell: Cell) -> None:
         """Writes a root to its memory, or adds to it."""

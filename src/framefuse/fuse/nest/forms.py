@@ -71,7 +71,7 @@ def runs_of(nest: Nest, sweeps: Sequence[Sweep], vector: Symbol | None) -> Runs:
     """For each set of inner axes their loops, outermost first and joined; the last one is contiguous in most accesses,
     but in the order of positions for argmax, where the first of equal values wins.
     """
-    found: Runs = {}
+    runs: Runs = {}
     sets = list(dict.fromkeys(p.inner for p in sweeps if p.inner))
     for inner in sets:
         axes = [axis for axis in nest.group.axes if axis in inner]
@@ -85,8 +85,8 @@ def runs_of(nest: Nest, sweeps: Sequence[Sweep], vector: Symbol | None) -> Runs:
                     lane = vector_axis(axes, relevant, nest.hinted())
                     axes = [*(axis for axis in axes if axis is not lane), lane]
         alone = all(inner == other or not inner & other for other in sets)
-        found[inner] = nest.join(axes) if alone else axes
-    return found
+        runs[inner] = nest.join(axes) if alone else axes
+    return runs
 
 
 def is_plain(current: Sweep) -> bool:

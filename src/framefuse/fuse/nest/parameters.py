@@ -78,9 +78,9 @@ class Parameters:
 
     def index(self, value: Expr) -> Expr:
         """``value`` over the kernel's axes and number parameters."""
-        found = self._done.get(value)
-        if found is not None:
-            return found
+        done = self._done.get(value)
+        if done is not None:
+            return done
         if value.constant is not None:
             return value
         parts: dict[tuple[Atom, ...], Expr] = {}

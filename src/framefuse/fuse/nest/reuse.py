@@ -58,16 +58,16 @@ class Kernels:
 
 def _reals(nodes: Sequence[Node]) -> tuple[Real, ...]:
     """The run-time floats that are constants of a kernel, where that is all that they are."""
-    found: dict[Real, None] = {}
+    reals: dict[Real, None] = {}
     for node in nodes:
         if node.op in ("input", "result"):
             continue
         real = _real(node)
         if real is not None:
-            found[real] = None
+            reals[real] = None
         elif any(isinstance(value, Real) for _, value in node.attrs):
             return ()
-    return tuple(found)
+    return tuple(reals)
 
 
 def _real(node: Node) -> Real | None:

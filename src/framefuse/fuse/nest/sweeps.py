@@ -83,25 +83,25 @@ def shape_of(group: Group) -> Shape:
 
 def shape_axes(shape: Shape, symbols: set[Symbol]) -> Axes:
     """The axes behind the symbols of an index: themselves, and those on which an indirect position depends."""
-    found: Axes = frozenset()
+    axes: Axes = frozenset()
     for symbol in symbols:
         if symbol in shape.group.axes:
-            found |= {symbol}
+            axes |= {symbol}
         elif symbol in shape.positions:
             taker = shape.positions[symbol]
-            found |= shape.axes.get(taker.kids[0], frozenset())
-            found |= shape_axes(shape, {s for e in taker.mask for s in e.symbols})
-    return found
+            axes |= shape.axes.get(taker.kids[0], frozenset())
+            axes |= shape_axes(shape, {s for e in taker.mask for s in e.symbols})
+    return axes
 
 
 def sweeps_of(shape: Shape) -> list[Sweep]:
     """The loops over a row in order; reductions and stores that need the same earlier results share one."""
     group = shape.group
     rows = group.rows if group.rows is not None else frozenset()
-    found: dict[tuple[int, Axes], Sweep] = {}
+    by_axes: dict[tuple[int, Axes], Sweep] = {}
 
     def at(level: int, inner: Axes) -> Sweep:
-        return found.setdefault((level, inner), Sweep(inner, level))
+        return by_axes.setdefault((level, inner), Sweep(inner, level))
 
     for cell in shape.order:
         if cell.kind == "reduce":
@@ -111,7 +111,7 @@ def sweeps_of(shape: Shape) -> list[Sweep]:
         inner = covered - rows if group.rows is not None else frozenset(group.domain)
         at(shape.levels[cell], inner).roots.append(cell)
     # Within a level loops come before what is done once a row, which may need nothing of them but costs nothing late.
-    return sorted(found.values(), key=lambda p: (p.level, not p.inner))
+    return sorted(by_axes.values(), key=lambda p: (p.level, not p.inner))
 
 
 def choose_saved(shape: Shape, sweeps: list[Sweep], rows: Axes) -> None:
@@ -171,7 +171,7 @@ def _time(shape: Shape, cell: Cell, rows: Axes, stored: set[Cell] | frozenset[Ce
 def per_point_times(shape: Shape, sweeps: list[Sweep]) -> Mapping[int, float]:
     """For each sweep (by position) the nanoseconds of one point of its loop, loads and stores included."""
     rows = shape.group.rows or frozenset()
-    found: dict[int, float] = {}
+    times: dict[int, float] = {}
     for number, current in enumerate(sweeps):
         total = sum(cell.node.dtype.size for cell in current.roots) * costs.NANOSECONDS_PER_BYTE
         stack, seen = list(current.targets), set(current.targets)
@@ -186,5 +186,5 @@ def per_point_times(shape: Shape, sweeps: list[Sweep]) -> Mapping[int, float]:
             fresh = [kid for kid in cell.kids if kid not in seen]
             seen.update(fresh)
             stack.extend(fresh)
-        found[number] = total
-    return found
+        times[number] = total
+    return times

@@ -69,16 +69,16 @@ def _segments(nest: Nest, lane: Symbol) -> list[tuple[Expr, Expr, dict[Expr, boo
     whole: list[tuple[Expr, Expr, dict[Expr, bool]]] = [(ZERO, total, {})]
     cats = [cell for cell in nest.shape.order if cell.node.op == "cat" and cell.kind == "op" and cell.tests]
     ends = [_end(nest, tests, lane) for tests in cats[0].tests] if cats else []
-    found = [end for end in ends if end is not None]
-    if not 0 < len(found) == len(ends) <= costs.CPU_CAT_PIECES or nest.shape.group.rows is not None:
+    inner_ends = [end for end in ends if end is not None]
+    if not 0 < len(inner_ends) == len(ends) <= costs.CPU_CAT_PIECES or nest.shape.group.rows is not None:
         return whole
-    cuts = [ZERO, *(_within(nest, end, total) for end in found), total]
+    cuts = [ZERO, *(_within(nest, end, total) for end in inner_ends), total]
     return [
         (
             cuts[number],
             cuts[number + 1] - cuts[number],
-            {lane.expr - end: place < number for place, end in enumerate(found)}
-            | {end - 1 - lane.expr: place >= number for place, end in enumerate(found)},
+            {lane.expr - end: place < number for place, end in enumerate(inner_ends)}
+            | {end - 1 - lane.expr: place >= number for place, end in enumerate(inner_ends)},
         )
         for number in range(len(cuts) - 1)
     ]

@@ -33,13 +33,13 @@ from framefuse.ir.loops import (
 from framefuse.ir.numbers import Expr, Symbol
 
 
-def build_product(found: FusedProduct, strides_of: Callable[[Node], tuple[Expr, ...]], exact: bool) -> Built:
+def build_product(product: FusedProduct, strides_of: Callable[[Node], tuple[Expr, ...]], exact: bool) -> Built:
     """The kernel of a product and of what is done with it; ``exact`` rounds the product as the library does."""
-    group, cell, factors = found.group, found.cell, found.factors
+    group, cell, factors = product.group, product.cell, product.factors
     nest = gpu_nest(group, strides_of)
     (only,) = sweeps_of(nest.shape)
     work = work_of(nest, [only])
-    axes = axes_of(found)
+    axes = axes_of(product)
     assert axes is not None
     rows, columns = nest.join(axes[0]), nest.join(axes[1])
     emitter, parameters = nest.emitter, nest.emitter.parameters
@@ -57,7 +57,7 @@ def build_product(found: FusedProduct, strides_of: Callable[[Node], tuple[Expr, 
                     at = at + first.expr * parameters.index(down) + second.expr * parameters.index(along)
                     return cast(Load(parameters.buffer(base, base.dtype), at, base.dtype), FLOAT32)
 
-                total, lets, before = emitter.fresh("a"), list[Statement](), dict(found.before)
+                total, lets, before = emitter.fresh("a"), list[Statement](), dict(product.before)
                 operands: list[Value] = []
                 for number, (of, places) in enumerate(((factors.left, (row, inner)), (factors.right, (inner, column)))):
                     if number in before:
@@ -76,14 +76,14 @@ def build_product(found: FusedProduct, strides_of: Callable[[Node], tuple[Expr, 
                 name = emitter.fresh("v")
                 scope.body.append(Let(name, value))
                 scope.known[cell] = Computed(Local(name, FLOAT32), None if exact else dtype)
-                if found.kept:
+                if product.kept:
                     where = parameters.index(address(cell.index, strides_of(cell.node)))
                     buffer = parameters.buffer(cell.node, dtype, write=True)
                     scope.body.append(Store(buffer, where, cast(Local(name, FLOAT32), dtype)))
                 nest.point(only, ())
-    title = f"{found.node.attr('name').strip('_')}_{title_of(group)}"
+    title = f"{product.node.attr('name').strip('_')}_{title_of(group)}"
     built = nest.built(title, top.body, factors.rows, work, True)
-    lines = tuple(dict.fromkeys([line for line in (found.node.line, *built.kernel.lines) if line is not None]))
+    lines = tuple(dict.fromkeys([line for line in (product.node.line, *built.kernel.lines) if line is not None]))
     kernel = replace(built.kernel, product=Product(row, column, inner, total), lines=lines)
     return replace(built, kernel=kernel)
 

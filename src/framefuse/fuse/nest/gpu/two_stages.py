@@ -47,18 +47,18 @@ class Running:
 def _running(nest: Nest, reduces: Sequence[Cell]) -> list[Running]:
     declared = [(reduce, nest.declare(reduce, nest.emitter.fresh("a"))) for reduce in reduces]
     sums = {(reduce.kids[0], each.dtype): each for reduce, each in declared if each.op == "sum"}
-    found: list[Running] = []
+    running: list[Running] = []
     for reduce, accumulator in declared:
         if accumulator.of is not None:
             beside = Accumulator(nest.emitter.fresh("a"), accumulator.op.removeprefix("arg"), accumulator.of)
-            found.append(Running(reduce, accumulator, beside))
+            running.append(Running(reduce, accumulator, beside))
         elif accumulator.op == "squares":
             known = sums.get((reduce.kids[0], accumulator.dtype))
             beside = known or Accumulator(nest.emitter.fresh("a"), "sum", accumulator.dtype)
-            found.append(Running(reduce, accumulator, beside, known is not None))
+            running.append(Running(reduce, accumulator, beside, known is not None))
         else:
-            found.append(Running(reduce, accumulator, None))
-    return found
+            running.append(Running(reduce, accumulator, None))
+    return running
 
 
 def chunk_of(
@@ -129,8 +129,8 @@ def two_stages(
                 buffer = parameters.buffer(partial, partial.dtype, write=True)
                 scope.body.append(Store(buffer, symbol.expr, Local(accumulator.name, accumulator.dtype)))
     first = nest.built(f"{title}_chunks", top.body, lines * count, work, True)
-    made = dict(zip((accumulator.name for accumulator in kept), partials, strict=True))
-    parts = [[made[a.name] for a in (each.accumulator, each.beside) if a is not None] for each in running]
+    by_accumulator = dict(zip((accumulator.name for accumulator in kept), partials, strict=True))
+    parts = [[by_accumulator[a.name] for a in (each.accumulator, each.beside) if a is not None] for each in running]
     return [first, _second(second, sweeps, wide, parts, rows, (length, chunk), f"{title}_total")]
 
 
