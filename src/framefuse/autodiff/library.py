@@ -54,6 +54,7 @@ def calls(
         ("kwargs", named),
         ("random", False),
         ("orders", tuple((orders or {}).get(node) or tuple(range(len(node.shape))) for node in operands)),
+        ("views", ()),
     )
     device = operands[0].device
     orders_of = given or [tuple(range(len(shape))) for _, _, shape in results]
@@ -73,7 +74,7 @@ def copied(node: Node) -> Node:
     """A row-major copy of a node, by the library."""
     attrs: Attributes = (
         ("target", torch.clone), ("name", "clone"), ("args", (Arg(0),)),
-        ("kwargs", {"memory_format": torch.contiguous_format}), ("random", False), ("orders", (None,)),
+        ("kwargs", {"memory_format": torch.contiguous_format}), ("random", False), ("orders", (None,)), ("views", ()),
     )  # fmt: skip
     call = Node("library", (node,), attrs, node.dtype, (), None, node.line, node.device)
     strides = row_major(node.shape)

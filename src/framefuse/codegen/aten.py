@@ -31,6 +31,7 @@ def on_aten(graph: Graph) -> Graph:
         ("kwargs", {}),
         ("random", call.random),
         ("orders", tuple(None for _ in graph.inputs)),
+        ("views", ()),
     )
     first = wanted[0].node if wanted else graph.nodes[-1]
     node = Node("library", graph.inputs, attrs, first.dtype, (), None, first.line, device)

@@ -236,7 +236,9 @@ def _calls() -> Iterable[Op]:
     # Its results are ``result`` nodes; shape and dtype of the call itself mean nothing. random: also one that is
     # called for its effect; such calls stay, in program order. orders: for each operand the permutation of dimensions,
     # outermost first, in which eager's own lay in memory (None: not dense); a computed operand is laid out like it.
-    attrs = ("target", "name", "args", "kwargs", "random", "orders")
+    # views: (number, strides) of each operand that was a view of a value of the program under eager, whose memory the
+    # call may therefore see; the strides are the recorded ones.
+    attrs = ("target", "name", "args", "kwargs", "random", "orders", "views")
     yield Op("library", CALL, -1, "attr", attrs=attrs, formula="target(*args, **kwargs)", cost=0.0)
     yield Op("result", CALL, 1, "attr", attrs=("path",), formula="follow(a, path)", cost=0.0)
 

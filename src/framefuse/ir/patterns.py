@@ -14,7 +14,7 @@ from framefuse.ir.ops import CREATE, TABLE, VIEW
 from framefuse.ir.rewrite import replaced
 from framefuse.ir.strides import dense_order
 
-LAYOUT = "orders"  # the attribute of a call that says how its operands are to lie: of no interest to a pattern
+LAYOUT = "orders", "views"  # the attributes of a call that say how its operands lie: of no interest to a pattern
 Pairs = list[tuple[Expr | Real | int, Any]]
 
 
@@ -178,7 +178,7 @@ def _alike(mine: Node, theirs: Node, pairs: Pairs) -> bool:
         return False
     pairs += zip(mine.shape, theirs.shape, strict=True)
     rows = zip(mine.attrs, theirs.attrs, strict=True)
-    return all(name == LAYOUT or _agree(value, other, pairs) for (name, value), (_, other) in rows)
+    return all(name in LAYOUT or _agree(value, other, pairs) for (name, value), (_, other) in rows)
 
 
 def _agree(mine: Any, theirs: Any, pairs: Pairs) -> bool:
@@ -319,9 +319,9 @@ class _Exchanged:
 
     def _node(self, node: Node, operands: tuple[Node, ...]) -> Node:
         shape = tuple([self._number(size) for size in node.shape])
-        attrs = tuple((name, self._number(value)) for name, value in node.attrs)
+        attrs = tuple((name, () if name == "views" else self._number(value)) for name, value in node.attrs)
         if node.op == "library":
-            orders = node.attr(LAYOUT)
+            orders = node.attr("orders")
             operands = tuple(self._lying(each, order) for each, order in zip(operands, orders, strict=True))
             return self.builder.opaque(node.op, operands, attrs, node.dtype, shape, None, self.root.device)
         if node.op == "result":

@@ -150,7 +150,7 @@ class Lowering(Builder):
         target = torch.Tensor.to if self.differentiable or meta is None or meta.requires_grad else element_on
         attrs: tuple[tuple[str, Value], ...] = (
             ("target", target), ("name", target.__name__), ("args", (Arg(0), device)), ("kwargs", {}),
-            ("random", False), ("orders", ((),)),
+            ("random", False), ("orders", ((),)), ("views", ()),
         )  # fmt: skip
         call = self.opaque("library", (node,), attrs, node.dtype, (), None, device)
         element = self.there[node, device] = self.opaque("result", (call,), (("path", ()),), node.dtype, (), (), device)
@@ -212,7 +212,7 @@ class Lowering(Builder):
         """The result of a library call that advances a generator: made once, in program order, read or not."""
         attrs: tuple[tuple[str, Value], ...] = (
             ("target", target), ("name", target.__name__), ("args", args), ("kwargs", {}), ("random", True),
-            ("orders", ()),
+            ("orders", ()), ("views", ()),
         )  # fmt: skip
         call = self.opaque("library", (), attrs, dtype, (), None, device)
         self.drawn.append(call)

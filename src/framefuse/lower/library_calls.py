@@ -17,6 +17,7 @@ from framefuse.ir.strides import ambiguous, dense_order, dense_strides, order_li
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, refs
 from framefuse.ir.values import Value
+from framefuse.lower.aliases import VIEWS
 from framefuse.lower.autocast import policy
 from framefuse.lower.context import Lowering
 from framefuse.lower.library import (
@@ -87,6 +88,7 @@ class LibraryCalls:
             ("kwargs", named),
             ("random", random),
             ("orders", self._orders(call, operands, replaced)),
+            ("views", () if sent else self._views(call, operands, replaced)),
         )
         dtype, device = (BY_TORCH[metas[0].dtype], metas[0].device) if metas else (BOOL, "cpu")
         node = self.builder.opaque("library", tuple(operands), attrs, dtype, (), None, device)
@@ -142,6 +144,34 @@ class LibraryCalls:
                 self._settle_order(call, node, meta)
             orders.setdefault(node, order_like(meta) if call.random else dense_order(meta.sizes, meta.strides))
         return tuple(orders[node] for node in operands)
+
+    def _views(
+        self, call: Call, operands: Sequence[Node], replaced: dict[int, Node]
+    ) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """The operands that were views of a value of the program, by number, with their strides: what eager gave the
+        library it may be given again, in the same memory. Not where one node has the contents of two storages.
+        """
+        found: dict[Node, tuple[int, ...] | None] = {}
+        for value in refs((call.args, call.kwargs)):
+            node = replaced.get(value) or self._as_it_lies(value)
+            meta = None if value in replaced else self.trace.metas[value]
+            lies = meta.strides if meta is not None and self._is_view(call, value, node) else None
+            found[node] = lies if found.get(node, lies) == lies else None
+        views = ((number, found[node]) for number, node in enumerate(operands))
+        return tuple((number, strides) for number, strides in views if strides is not None)
+
+    def _is_view(self, call: Call, value: int, node: Node) -> bool:
+        """Whether a value shows the memory of an earlier one, whose contents are the node's own source: an input, or,
+        where a call of torch's keeps nothing of it, what was computed.
+        """
+        shared = self.values.sets[self.trace.metas[value].storage]
+        if shared.root == value or shared.paths[value] is None or node is not self.values.contents[value]:
+            return False
+        while node.op in (*VIEWS, "detach", "derived"):
+            node = node.inputs[0]
+        if node.op == "input":
+            return self.values.inputs.get(shared.root) == node.attr("index")
+        return of_torch(call.target) and shared.root not in self.values.inputs
 
     def _open(self, call: Call, operands: Sequence[Node], replaced: dict[int, Node]) -> tuple[Expr, ...]:
         """The sizes of 1 of computed operands, in eager's memory, that do not tell how larger ones would lie there: so

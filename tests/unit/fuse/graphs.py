@@ -132,6 +132,7 @@ class Builder:
             ("kwargs", {}),
             ("random", more.get("random", False)),
             ("orders", more.get("orders", (None,) * len(operands))),
+            ("views", more.get("views", ())),
         )
         call = Node("library", tuple(operands), attrs, dtype, tuple(map(expr, shape)))
         strides = more.get("strides") or self.input_strides(shape)

@@ -131,6 +131,7 @@ def _call(groups: Groups, product: FusedProduct) -> Activated | None:
         ("kwargs", {"use_gelu": True}),
         ("random", False),
         ("orders", (None, None, None)),
+        ("views", ()),
     )
     node = Node("library", tuple(view.node for view in operands), attrs, root.dtype, (), None, old.line, old.device)
     sizes, strides = (factors.rows, factors.columns), (factors.columns, ONE)

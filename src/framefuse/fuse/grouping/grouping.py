@@ -11,7 +11,7 @@ from typing import Any
 from framefuse.errors import CompilerBug
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import MOVES, Split, operand_index
-from framefuse.fuse.addressing.layout import Order, lies_in, preferred_orders
+from framefuse.fuse.addressing.layout import Order, estimate, lies_in, preferred_orders
 from framefuse.fuse.addressing.ranges import ZERO
 from framefuse.fuse.addressing.strided import Strides, View, strided
 from framefuse.fuse.graph.results import wanted
@@ -134,16 +134,27 @@ class Grouping:
             self.home[result] = group
             self.publish(result, group)
         for number, operand in enumerate(node.inputs):
-            order = node.attr("orders")[number]
-            taken = may_see_views(node) or (order is None and self.prefers_views(node))
-            view = strided(operand, self.strides_of, self.graph.hints) if taken else None
-            if view is not None and not may_see_views(node) and view.base.op == "input":
-                view = None  # the call may keep it: it is not to hold what the user may write
-            if view is not None and not view.is_whole and not _runs_along(view, order):
-                view = None
-            if view is not None and not lies_in(view, order, self.graph.hints):
-                view = None  # torch lays its results out as its operands lie
-            self.read(group, node, number, view)
+            self.read(group, node, number, self.operand_view(node, number, operand))
+
+    def operand_view(self, node: Node, number: int, operand: Node) -> View | None:
+        """How a call may be given an operand without a copy: as eager gave it, or so that its result lies as eager's."""
+        order, eager = node.attr("orders")[number], dict(node.attr("views")).get(number)
+        inside = may_see_views(node)
+        if not inside and eager is None and (order is not None or not self.prefers_views(node)):
+            return None
+        view = strided(operand, self.strides_of, self.graph.hints)
+        if view is None or view.is_whole or (eager is not None and self.lies_as(view, eager)):
+            return view
+        if not inside and view.base.op == "input":
+            return None  # the call may keep it: it is not to hold what the user may write
+        # Torch lays its results out as its operands lie.
+        return view if _runs_along(view, order) and lies_in(view, order, self.graph.hints) else None
+
+    def lies_as(self, view: View, strides: Sequence[int]) -> bool:
+        """Whether a view has recorded strides, but for dimensions of one point."""
+        rows = zip(view.node.shape, view.strides, strides, strict=True)
+        hints = self.graph.hints
+        return all(estimate(size, hints) == 1 or estimate(own, hints) == other for size, own, other in rows)
 
     def prefers_views(self, node: Node) -> bool:
         """Whether a call that may keep its operands takes one that was a view under eager too as a tensor over the

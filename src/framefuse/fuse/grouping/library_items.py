@@ -39,6 +39,7 @@ def view_call(view: View) -> Node:
         ("kwargs", {}),
         ("random", False),
         ("orders", (None,)),
+        ("views", ()),
     )
     return Node("library", (view.base,), attrs, node.dtype, node.shape, None, node.line, node.device)
 
@@ -53,6 +54,7 @@ def cat_call(node: Node) -> Node:
         ("kwargs", {}),
         ("random", False),
         ("orders", (None,) * len(pieces)),
+        ("views", ()),
     )
     return Node("library", node.inputs, attrs, node.dtype, node.shape, None, node.line, node.device)
 
@@ -66,5 +68,6 @@ def matmul_call(node: Node) -> Node:
         ("kwargs", {}),
         ("random", False),
         ("orders", (None, None)),
+        ("views", ()),
     )
     return Node("library", node.inputs, attrs, node.dtype, node.shape, None, node.line, node.device)
