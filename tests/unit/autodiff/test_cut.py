@@ -34,7 +34,8 @@ class Joint:
         return self.b.full(value, like.dtype, like.shape)
 
     def random(self, *shape):
-        attrs = (("target", None), ("name", "rand"), ("args", ()), ("kwargs", {}), ("random", True), ("orders", ()), ("views", ()))
+        attrs = (("target", None), ("name", "rand"), ("args", ()), ("kwargs", {}), ("random", True))
+        attrs += (("orders", ()), ("views", ()))
         call = self.b.opaque("library", (), attrs, FLOAT32, (), None, "cpu")
         sizes = tuple(map(expr, shape))
         return self.b.opaque("result", (call,), (("path", ()),), FLOAT32, sizes, sizes, "cpu")

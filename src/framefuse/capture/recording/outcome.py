@@ -18,6 +18,8 @@ from framefuse.ir.trace import Autograd
 
 # So many pairs of tensors are looked at one by one; more are sorted by their place in memory.
 PAIRS = 24
+# Elements that lie no further apart are loaded as rows (codegen/llvm/memory.py), by code for that one distance.
+NEAR = 4
 # The first copy or pickle of a tensor notes the names of its slots in its class, as this does: later that would change
 # the version of the class, by which every trace is guarded.
 for _kind in (torch.Tensor, torch.nn.Parameter):
@@ -35,10 +37,12 @@ def inputs_of(recorder: Recorder) -> tuple[Input, ...]:
         order = None if recorder.exact_strides else dense_order(meta.sizes, meta.strides)
         strides: tuple[Symbol | int, ...] | None = None
         if order is None:
-            free = [fixed or recorder.exact_strides or stride <= 1 for stride in meta.strides]
+            near = min((stride for stride in meta.strides if stride), default=0)
+            most = near if near <= NEAR else 1
+            held = [fixed or recorder.exact_strides or stride <= most for stride in meta.strides]
             strides = tuple(
                 stride if keep else _stride_symbol(recorder, stride)
-                for stride, keep in zip(meta.strides, free, strict=True)
+                for stride, keep in zip(meta.strides, held, strict=True)
             )
             _keep_order(recorder, meta.strides, strides)
             if meta.storage in written:  # torch refuses to write what is expanded

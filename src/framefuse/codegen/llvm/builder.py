@@ -157,14 +157,16 @@ class Builder:
         if lanes == 1:
             return self.extract(value, int(upper))
         first = lanes if upper else 0
-        order = ", ".join(f"i32 {first + k}" for k in range(lanes))
-        return self.op(value.elem, lanes, f"shufflevector {value}, {value.type} poison, <{lanes} x i32> <{order}>")
+        return self.shuffle(value, value, range(first, first + lanes))
 
     def join(self, low: Reg, high: Reg) -> Reg:
         """The lanes of both, low first."""
-        lanes = 2 * low.lanes
-        order = ", ".join(f"i32 {k}" for k in range(lanes))
-        return self.op(low.elem, lanes, f"shufflevector {low}, {high}, <{lanes} x i32> <{order}>")
+        return self.shuffle(low, high, range(2 * low.lanes))
+
+    def shuffle(self, low: Reg, high: Reg, order: Sequence[int]) -> Reg:
+        """The lanes of both, low first, that ``order`` names."""
+        places = ", ".join(f"i32 {place}" for place in order)
+        return self.op(low.elem, len(order), f"shufflevector {low}, {high}, <{len(order)} x i32> <{places}>")
 
     def extract(self, value: Reg, lane: int) -> Reg:
         return self.op(value.elem, 0, f"extractelement {value}, i32 {lane}")

@@ -90,6 +90,39 @@ class Memory:
             value = _intrinsic(b, name, dtype, [pointer], [mask or every, zero], zero)
         return self._loaded(b, dtype, value)
 
+    def read_steps(self, b: Builder, name: str, first: Reg, step: int, lanes: int, mask: Reg | None) -> Reg:
+        """A vector of elements that lie ``step`` apart, at most as many as lanes, or backwards: the rows that hold
+        them, and nothing behind the last, shuffled.
+        """
+        elem = STORED[self.areas[name].dtype.name]
+        if step < 0:
+            order = range(lanes - 1, -1, -1)
+            last = b.address(elem, first, b.const(step * (lanes - 1), "i64"))
+            on = None if mask is None else b.shuffle(mask, mask, order)
+            row = self.read_steps(b, name, last, -step, lanes, on)
+            return b.shuffle(row, row, order)
+        if step == 1:
+            return self.read(b, name, True, first, lanes, mask)
+        # Row k begins at k * lanes, but for the last, which ends where the last element lies.
+        begins = [*(k * lanes for k in range(step - 1)), (step - 1) * (lanes - 1)]
+        owners = [min(step * lane // lanes, step - 1) for lane in range(lanes)]
+        found: Reg | None = None
+        for k, begin in enumerate(begins):
+            on = None
+            if mask is not None:
+                held = {step * lane - begin: lane for lane, own in enumerate(owners) if own == k}
+                on = b.shuffle(mask, b.const(False, "i1", lanes), [held.get(place, lanes) for place in range(lanes)])
+            row = self.read(b, name, True, b.address(elem, first, b.const(begin, "i64")), lanes, on)
+            if found is not None:
+                order = [step * lane if k == 1 else lane for lane in range(lanes)]  # what was found before
+                for lane, own in enumerate(owners):
+                    if own >= k:
+                        order[lane] = lanes + step * lane - begin if own == k else 0
+                row = b.shuffle(found, row, order)
+            found = row
+        assert found is not None
+        return found
+
     def write(self, b: Builder, name: str, row: bool, pointer: Reg, value: Reg, mask: Reg | None) -> None:
         """Stores the lanes of ``value`` that are on."""
         dtype = self.areas[name].dtype

@@ -137,18 +137,36 @@ class Grouping:
             self.read(group, node, number, self.operand_view(node, number, operand))
 
     def operand_view(self, node: Node, number: int, operand: Node) -> View | None:
-        """How a call may be given an operand without a copy: as eager gave it, or so that its result lies as eager's."""
+        """How a call takes an operand without a copy: as eager gave it, or so that its result lies as eager's."""
         order, eager = node.attr("orders")[number], dict(node.attr("views")).get(number)
         inside = may_see_views(node)
         if not inside and eager is None and (order is not None or not self.prefers_views(node)):
             return None
         view = strided(operand, self.strides_of, self.graph.hints)
-        if view is None or view.is_whole or (eager is not None and self.lies_as(view, eager)):
+        if view is None or view.is_whole:
             return view
+        if eager is not None and self.lies_as(view, eager):
+            return view if self.repays_view(node, view, inside) else None
         if not inside and view.base.op == "input":
             return None  # the call may keep it: it is not to hold what the user may write
         # Torch lays its results out as its operands lie.
         return view if _runs_along(view, order) and lies_in(view, order, self.graph.hints) else None
+
+    def repays_view(self, node: Node, view: View, inside: bool) -> bool:
+        """Whether a view costs less than a copy of it, which lies so that libraries read it fast; one that a call may
+        keep costs a call itself.
+        """
+        hints, target = self.graph.hints, self.setting.targets(node.device)
+        size = points(view.node, hints)
+        axes = zip(view.node.shape, view.strides, strict=True)
+        strides = [estimate(stride, hints) for axis, stride in axes if estimate(axis, hints) > 1]
+        if 0 in strides:  # of what a copy would have more elements
+            return True
+        on_cpu = target is not None and not target.tiles
+        if on_cpu and not inside and size * view.node.dtype.size * costs.COPIED[0] < costs.VIEW:
+            return False
+        made = sum(points(result, hints) for result in self.results.get(node, ()))
+        return min(strides, default=1) == 1 or made < size // costs.READS_FEW
 
     def lies_as(self, view: View, strides: Sequence[int]) -> bool:
         """Whether a view has recorded strides, but for dimensions of one point."""

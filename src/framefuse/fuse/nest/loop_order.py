@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import estimate
 from framefuse.ir.numbers import Expr, Symbol
 
@@ -31,10 +32,10 @@ def memory_order(axes: Sequence[Symbol], primary: Expr, hints: Mapping[Symbol, i
 
 
 def vector_axis(axes: Sequence[Symbol], accesses: Sequence[Access], extents: Mapping[Symbol, int]) -> Symbol:
-    """The axis along which most accesses are contiguous; the innermost of several."""
+    """The axis along which most accesses are contiguous, or else nearly so; the innermost of several."""
 
-    def score(axis: Symbol) -> tuple[int, int]:
-        total = 0
+    def score(axis: Symbol) -> tuple[int, int, int]:
+        total = near = 0
         for access in accesses:
             slope = access.address.coefficient(axis) if access.weight else None
             if slope is None:
@@ -43,8 +44,9 @@ def vector_axis(axes: Sequence[Symbol], accesses: Sequence[Access], extents: Map
                 total += access.weight
             elif slope.constant != 0:
                 total -= access.weight
+                near += access.weight * (slope.constant is not None and abs(slope.constant) <= costs.NEAR)
         # A loop of a single point fills one lane of a vector, however contiguous it is.
-        return total if extents[axis] > 1 else min(total, 0) - 1, list(axes).index(axis)
+        return total if extents[axis] > 1 else min(total, 0) - 1, near, list(axes).index(axis)
 
     return max(axes, key=score)
 

@@ -149,10 +149,10 @@ _line(_Row(draws=True, sizes=0), "rand", "randn", "randint")
 
 # ---- sizes -----------------------------------------------------------------------------------------------------------
 
-_line(_Row(data="values"), "argwhere", "masked_select", "unique", "unique_consecutive", "unique_dim",
-      "unique_dim_consecutive", "_unique", "_unique2", "nms", "_pack_padded_sequence", "_pad_packed_sequence",
-      "_ctc_loss", "linalg_lstsq", "nonzero_numpy", "coalesce")  # fmt: skip
-_line(_Row(data="values", inside=True), "nonzero")
+_line(_Row(data="values"), "argwhere", "unique_dim", "unique_dim_consecutive", "_unique", "_unique2", "nms",
+      "_pack_padded_sequence", "_pad_packed_sequence", "_ctc_loss", "linalg_lstsq", "nonzero_numpy",
+      "coalesce")  # fmt: skip
+_line(_Row(data="values", inside=True), "nonzero", "masked_select", "unique", "unique_consecutive")
 _line(_Row(data="values", counts=True, row_major=True, inside=True), "bincount")
 _line(_Row(data="alone"), "where")
 _line(_Row(data="other_tensors", counts=True), "repeat_interleave")
@@ -163,15 +163,16 @@ _line(_Row(data="mask"), "index")
 _line(_Row(sizes=0), "zeros", "ones", "full", "arange", "linspace", "logspace", "eye", "range",
       "hann_window", "hamming_window", "bartlett_window", "blackman_window", "kaiser_window")  # fmt: skip
 _line(_Row(sizes=0, total=True), "empty")
-_line(_Row(sizes=1), "expand", "repeat", "tile", "broadcast_to", "pad", "interpolate", "unfold", "combinations",
-      "vander")  # fmt: skip
+_line(_Row(sizes=1), "expand", "repeat", "tile", "broadcast_to", "pad", "unfold", "combinations", "vander")
 _line(_Row(sizes=1, reshapes=True), "reshape")
 _line(_Row(sizes=1, reshapes=True, refuses=True), "view")
 _line(_Row(sizes=1, no_gradient=True), "new_zeros", "new_ones", "new_full")
 _line(_Row(sizes=1, no_gradient=True, total=True), "new_empty")
 _line(_Row(sizes=1, counts=True, lies=True), "as_strided")
 _line(_Row(sizes=0, counts=True), "tril_indices", "triu_indices")
-_line(_Row(sizes=1, counts=True), "narrow", "unflatten", "histc")
+_line(_Row(sizes=1, inside=True), "interpolate")
+_line(_Row(sizes=1, counts=True), "narrow", "unflatten")
+_line(_Row(sizes=1, counts=True, inside=True), "histc")
 _line(_Row(counts=True), "select_scatter", "roll")
 _line(_Row(sizes=1, counts=True, inside=True), "topk")
 _line(_Row(sizes=1, counts=True, answer="split"), "split", "chunk")
@@ -207,9 +208,9 @@ _line(_Row(row_major=True, total=True, inside=True), "cumsum", "cumprod")
 _line(_Row(row_major=True, total=True), "logcumsumexp", "cummax", "cummin")
 _line(_Row(row_major=True, sparse=(4, 6)), "embedding")
 _line(_Row(sparse=(7,)), "embedding_bag")
-_line(_Row(total=True), "clone", "permute", "msort", "empty_like", "integer_word", "float_word", "i0", "special_i0e",
+_line(_Row(total=True), "clone", "permute", "empty_like", "integer_word", "float_word", "i0", "special_i0e",
       "special_i1", "special_i1e", "special_ndtr", "special_ndtri", "special_entr")  # fmt: skip
-_line(_Row(total=True, inside=True), "sort", "argsort")
+_line(_Row(total=True, inside=True), "sort", "argsort", "msort")
 _line(_Row(fixed=True), "norm", "linalg_norm", "linalg_vector_norm", "pairwise_distance")  # order 0 has no gradient
 _line(_Row(lies=True), "view_as_real", "view_as_complex", "as_strided_copy", "as_strided_scatter",
       "_unsafe_view")  # fmt: skip
@@ -217,7 +218,10 @@ _line(
     _Row(inside=True),
     "bilinear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
     "convolution", "group_norm", "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
-    "searchsorted", "logsumexp", "cdist",
+    "searchsorted", "bucketize", "logsumexp", "cdist", "take", "kthvalue", "median", "nanmedian",
+    "mode", "quantile", "nanquantile", "isin", "cross", "renorm", "grid_sample", "fold", "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
+    "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell",
     # As backward graphs call them.
     "convolution_backward", "avg_pool2d_backward", "avg_pool3d_backward", "_adaptive_avg_pool2d_backward",
     "_adaptive_avg_pool3d_backward", "max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward",
