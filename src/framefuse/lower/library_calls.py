@@ -170,7 +170,8 @@ class LibraryCalls:
         while node.op in (*VIEWS, "detach", "derived"):
             node = node.inputs[0]
         if node.op == "input":
-            return self.values.inputs.get(shared.root) == node.attr("index")
+            place: int = node.attr("index")
+            return self.values.inputs.get(shared.root) == place
         return of_torch(call.target) and shared.root not in self.values.inputs
 
     def _open(self, call: Call, operands: Sequence[Node], replaced: dict[int, Node]) -> tuple[Expr, ...]:

@@ -96,11 +96,11 @@ class Memory:
         """
         elem = STORED[self.areas[name].dtype.name]
         if step < 0:
-            order = range(lanes - 1, -1, -1)
+            back = range(lanes - 1, -1, -1)
             last = b.address(elem, first, b.const(step * (lanes - 1), "i64"))
-            on = None if mask is None else b.shuffle(mask, mask, order)
+            on = None if mask is None else b.shuffle(mask, mask, back)
             row = self.read_steps(b, name, last, -step, lanes, on)
-            return b.shuffle(row, row, order)
+            return b.shuffle(row, row, back)
         if step == 1:
             return self.read(b, name, True, first, lanes, mask)
         # Row k begins at k * lanes, but for the last, which ends where the last element lies.
