@@ -46,6 +46,14 @@ def unclear(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     return tuple(axis for place, axis in enumerate(ones) if any(strides[axis] == strides[one] for one in ones[:place]))
 
 
+def tied(sizes: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """The pairs of axes with one stride, as the windows of a vector and the elements of each: their sizes decide in
+    which order eager lays out what is computed from such a tensor, the larger first.
+    """
+    axes = [axis for axis in range(len(sizes)) if sizes[axis] > 1 and strides[axis]]
+    return tuple((one, other) for one in axes for other in axes if one < other and strides[one] == strides[other])
+
+
 def irregular(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     """The axes of size 1 of a dense tensor whose strides are not those that its :func:`dense_order` gives them, as in a
     slice of an expanded tensor: how eager lays out what is computed from it says nothing of larger sizes.

@@ -10,7 +10,7 @@ from framefuse.ir.builder import ONE, Builder, Shape
 from framefuse.ir.dtypes import BOOL, BY_NAME, DType
 from framefuse.ir.graph import Arg, Node, Scalar
 from framefuse.ir.numbers import Expr, Symbol, expr
-from framefuse.ir.strides import ambiguous, dense_order, order_like
+from framefuse.ir.strides import ambiguous, dense_order, order_like, tied
 from framefuse.ir.target import Targets, on_cpu
 from framefuse.ir.trace import TensorMeta
 from framefuse.ir.values import Value
@@ -187,6 +187,14 @@ class Lowering(Builder):
         """Whether kernels sum up squared distances from the mean in the pass that finds the mean."""
         target = self.targets(node.device)
         return target is not None and target.tiles
+
+    def settle_ties(self, meta: TensorMeta, shape: Shape) -> None:
+        """Requires that the sizes of axes with one stride compare as they do here: eager lays out by them."""
+        for one, other in tied(meta.sizes, meta.strides):
+            if meta.sizes[other] <= meta.sizes[one]:
+                self.require("<=", shape[other], shape[one], "the order of dimensions in memory")
+            else:
+                self.require("<", shape[one], shape[other], "the order of dimensions in memory")
 
     # ---- random numbers ----------------------------------------------------------------------------------------------
 

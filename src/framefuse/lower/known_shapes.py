@@ -106,6 +106,8 @@ def windows(lo: Lowering, input: Node, dimension: Value, size: Value, step: Valu
     if step == 1:
         left, right = (expr(size), places + 1) if lo.size(places) >= size else (places, expr(size))
         lo.require("<", left, right, "the order of windows")
+        if lo.size(places) == 1:  # which has no order
+            lo.require("==", places, expr(1), "the order of windows")
     pieces, rest = divmod(size, step) if step else (0, 1)
     # How a copy of what the library gave lies, its sizes of 1 may decide; another view of it is none.
     if rest or pieces > (PIECES if input.device == "cpu" else 1) or not pieces or input.op == "result":

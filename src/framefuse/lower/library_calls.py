@@ -113,6 +113,11 @@ class LibraryCalls:
                 fresh.append((symbol, dimension))
                 sizes.append(symbol.expr)
             shape = tuple(sizes)
+        try:
+            self.builder.settle_ties(meta, shape)
+        except Unprovable as error:
+            fact = f"Sizes that are known only while it runs decide how a result lies in memory ({error})."
+            raise Stop(reason("memory-order", fact, self.builder.line)) from error
         order = dense_order(meta.sizes, meta.strides) or tuple(range(len(meta.sizes)))
         strides = dense_strides(shape, order)
         dtype = BY_TORCH[meta.dtype]

@@ -132,8 +132,8 @@ class _Lowerer:
         self.builder.extents.update(size for size in entry.spec.sizes if isinstance(size, Symbol))
         for axis in irregular(meta.sizes, meta.strides):
             self.builder.require("==", shape[axis], ONE, "the order of dimensions in memory")
-        dtype = BY_TORCH[meta.dtype]
-        strides = _spec_strides(entry.spec, shape)
+        self.builder.settle_ties(meta, shape)
+        dtype, strides = BY_TORCH[meta.dtype], _spec_strides(entry.spec, shape)
         node = self.builder.opaque("input", (), (("index", place),), dtype, shape, strides, meta.device)
         self.values.define(entry.value, node, node)
         self._bind_symbols(entry.value, shape)

@@ -38,7 +38,8 @@ def nansum(
 ) -> Node:
     if not input.dtype.is_float:
         return sum_(lo, input, dim, keepdim, dtype=dtype)
-    return sum_(lo, lo.compute(lambda a: e.where(e.isnan(a), 0.0, a), input), dim, keepdim, dtype=dtype)
+    present = lo.compute(lambda a: e.where(e.isnan(a), 0.0, a).derived("present", a), input)
+    return sum_(lo, present, dim, keepdim, dtype=dtype)
 
 
 @rule("prod")
@@ -389,6 +390,6 @@ def nanmean(
         raise Unsupported("integers or a dtype")
     axes, node = lo.axes(dim, len(input.shape)), lo.widen(input)
     missing = lo.compute(e.isnan, node)
-    kept = lo.pointwise("where", missing, lo.full(0.0, node.dtype, node.shape, node.device), node)
+    kept = lo.compute(lambda a: e.where(e.isnan(a), 0.0, a).derived("present", a), node)
     count = lo.reduce("sum", lo.cast(lo.pointwise("bit_not", missing), node.dtype), axes, keepdim)
     return lo.cast(lo.compute(lambda a, n: a / n, lo.reduce("sum", kept, axes, keepdim), count), input.dtype)

@@ -165,6 +165,8 @@ def rows(kind, dtype):
         x *= 100
     elif kind == "nan":
         x[1, 3] = float("nan")
+    elif kind == "nan rows":
+        x[2] = float("nan")
     return x.to(dtype)
 
 
@@ -180,7 +182,7 @@ def skip_without_derivative(function):
         pytest.skip("eager has no derivative")
 
 
-@pytest.mark.parametrize("kind", ["random", "ties", "zeros", "equal", "masked", "large", "nan"])
+@pytest.mark.parametrize("kind", ["random", "ties", "zeros", "equal", "masked", "large", "nan", "nan rows"])
 @pytest.mark.parametrize("name", ROWS)
 def test_rows(name, kind):
     skip_without_derivative(ROWS[name])

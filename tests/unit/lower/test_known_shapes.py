@@ -40,6 +40,23 @@ def test_other_sizes(function):
     assert state.dispatch.hits >= 3, (state.reasons, len(state.products))
 
 
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("first", [3, 4, 5, 20])
+@pytest.mark.parametrize("shape", [(), (4,)])
+def test_what_is_computed_from_windows_lies_as_under_eager(given, first, shape):
+    """Windows one element apart and the elements of each have one stride: sizes decide which lie further apart."""
+    function = (lambda x: x * 2) if given else (lambda x: x.unfold(-1, 3, 1) * 2)
+    fast = framefuse.compile(function)
+    for size in (first, first, 20, 12, 6, 5, 4, 3, 30):
+        x = torch.randn(*shape, size)
+        x = x.unfold(-1, 3, 1) if given else x
+        made, expected = fast(x), function(x)
+        torch.testing.assert_close(made, expected)
+        strides = ([n for n, size in zip(t.stride(), t.shape, strict=True) if size > 1] for t in (made, expected))
+        assert next(strides) == next(strides), size
+    assert fast.__framefuse__.dispatch.hits >= 5
+
+
 def test_a_list_is_read_at_each_call():
     places = [1, 0]
     fast = framefuse.compile(lambda x: x[places] * 2)

@@ -58,6 +58,7 @@ FORMULAS: dict[str, tuple[str | None, ...]] = {
     "sinc": (f"where(eq({SINC_SQUARE}, 0.0), zero, mul(g, div(sub(mul({SINC_ANGLE}, cos({SINC_ANGLE})), "
              f"sin({SINC_ANGLE})), {SINC_SQUARE})))",),
     "nan_to_num": ("mul(g, where(lt(abs(a), inf), 1.0, zero))",),
+    "present": ("mul(g, where(isnan(a), zero, 1.0))",),
     "power": ("mul(g, mul(p, pow(a, q)))",),
     "smooth_l1": (SMOOTH, f"neg({SMOOTH})"),
     "huber": (HUBER, f"neg({HUBER})"),
