@@ -74,8 +74,8 @@ def subject(name: str) -> capture.Subject:
     library, _, rest = name.partition(":")
     with torch.random.fork_rng(devices=[]):
         if library == "transformers":
-            made = tiny_models.tiny(rest)
-            found = capture.Subject(name, made.module, lambda seed, batch: ((), made.arguments(seed, batch)))
+            tiny = tiny_models.tiny(rest)
+            model = capture.Subject(name, tiny.module, lambda seed, batch: ((), tiny.arguments(seed, batch)))
         else:
             with torch.device("meta"):
                 count = sum(weight.numel() for weight in timm_models.build(rest).parameters())
@@ -84,9 +84,9 @@ def subject(name: str) -> capture.Subject:
             torch.manual_seed(0)
             module = timm_models.build(rest)
             side = timm_models.side_of(rest, module)
-            found = capture.Subject(name, module, lambda seed, batch: ((timm_models.picture(side, seed, batch),), {}))
-        capture.stir(found.module)
-    return found
+            model = capture.Subject(name, module, lambda seed, batch: ((timm_models.picture(side, seed, batch),), {}))
+        capture.stir(model.module)
+    return model
 
 
 def measure(name: str, gradients: bool) -> Row:
@@ -151,14 +151,14 @@ def trained(model: capture.Subject, compiled: Any) -> str:
     """Whether the gradients of some steps are as near to those of float64 as eager's, "yes" or which are not."""
     exact = in_float64(model)
     for seed in range(STEPS + 2):  # the first ones record
-        found = gradients(compiled, model.module, model.arguments(seed, 1), seed, torch.float32)
+        ours = gradients(compiled, model.module, model.arguments(seed, 1), seed, torch.float32)
         eager = gradients(model.module, model.module, model.arguments(seed, 1), seed, torch.float32)
         wide = eager if exact is None else exact_gradients(exact, model, seed)
         rounding = 1e-6 if exact is not None else 1e-4
-        if found.keys() != eager.keys():
-            return f"no: gradients of {sorted(found.keys() ^ eager.keys())[:3]}"
+        if ours.keys() != eager.keys():
+            return f"no: gradients of {sorted(ours.keys() ^ eager.keys())[:3]}"
         scale = max([float(part.abs().max()) for part in wide.values() if part.numel()], default=0.0)
-        for name, part in found.items():
+        for name, part in ours.items():
             if name in wide and part.numel():
                 off, own = (float((each.double() - wide[name]).abs().max()) for each in (part, eager[name]))
                 if off > NEAR * own + rounding * scale:
@@ -214,10 +214,10 @@ def gradients(call: Any, module: nn.Module, arguments: Any, seed: int, dtype: to
     torch.manual_seed(seed)
     module.zero_grad()
     result = call(*positional, **{key: widened(part, dtype) for key, part in named.items()})
-    made = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     total = torch.zeros((), dtype=dtype)
     for part in differentiable(result):
-        total = total + (part * torch.rand(part.shape, generator=made).to(part.dtype)).mean()
+        total = total + (part * torch.rand(part.shape, generator=generator).to(part.dtype)).mean()
     if total.requires_grad:
         total.backward()
     return {name: weight.grad.clone() for name, weight in module.named_parameters() if weight.grad is not None}
@@ -229,11 +229,11 @@ def widened(value: Any, dtype: torch.dtype) -> Any:
 
 
 @torch.no_grad()
-def step(module: nn.Module, found: dict[str, Tensor], rate: float = 1e-3) -> None:
+def step(module: nn.Module, gradient_of: dict[str, Tensor], rate: float = 1e-3) -> None:
     """A step of gradient descent."""
     for name, weight in module.named_parameters():
-        if name in found:
-            weight.sub_(found[name], alpha=rate)
+        if name in gradient_of:
+            weight.sub_(gradient_of[name], alpha=rate)
 
 
 def findings(rows: Sequence[Row]) -> list[str]:

@@ -61,13 +61,13 @@ def subject(name: str) -> Subject:
         if name in SAMPLES:
             sample = SAMPLES[name]
             module = sample.build()
-            made = Subject(name, module, lambda seed, batch: ((), sample.arguments(seed, batch)))
+            model = Subject(name, module, lambda seed, batch: ((), sample.arguments(seed, batch)))
         else:
             module = timm_models.build(name)
             side = timm_models.side_of(name, module)
-            made = Subject(name, module, lambda seed, batch: ((timm_models.picture(side, seed, batch),), {}))
+            model = Subject(name, module, lambda seed, batch: ((timm_models.picture(side, seed, batch),), {}))
         stir(module)
-    return made
+    return model
 
 
 @torch.no_grad()
@@ -95,13 +95,13 @@ def leaves(value: Any, path: str = "result", met: set[int] | None = None) -> Ite
             yield from leaves(part, name, met)
 
 
-def difference(found: Any, expected: Any) -> str:
+def difference(actual: Any, expected: Any) -> str:
     """ "yes" where two results have the same structure and tensors that differ by rounding only, else "no: " and why.
 
     Rounding grows with the depth of a network: the bound is 1e-4 of the largest magnitude of each float tensor (1e-2
     for 16-bit floats); other tensors must be equal.
     """
-    left, right = list(leaves(found)), list(leaves(expected))
+    left, right = list(leaves(actual)), list(leaves(expected))
     if [path for path, _ in left] != [path for path, _ in right]:
         return f"no: {len(left)} values instead of {len(right)}, or of other names"
     for (path, value), (_, wanted) in zip(left, right, strict=True):
@@ -121,12 +121,12 @@ def difference(found: Any, expected: Any) -> str:
     return "yes"
 
 
-def distance(found: Any, expected: Any) -> float:
+def distance(actual: Any, expected: Any) -> float:
     """The largest difference between the float tensors of two results of one structure, in parts of the largest
     magnitude in each; infinite where anything else differs.
     """
     worst = 0.0
-    for (_, value), (_, wanted) in zip(leaves(found), leaves(expected), strict=True):
+    for (_, value), (_, wanted) in zip(leaves(actual), leaves(expected), strict=True):
         if not isinstance(wanted, Tensor) or not (wanted.is_floating_point() or wanted.is_complex()):
             same = torch.equal(value, wanted) if isinstance(wanted, Tensor) else value == wanted
             worst = worst if same else math.inf
@@ -171,12 +171,12 @@ def measure(name: str) -> Row:
         ours, theirs = model.arguments(seed, batch), model.arguments(seed, batch)
         eager, expected = seconds_of(lambda: module(*theirs[0], **theirs[1]))
         before = state.dispatch.hits
-        spent, found = seconds_of(lambda: compiled(*ours[0], **ours[1]))
+        spent, result = seconds_of(lambda: compiled(*ours[0], **ours[1]))
         hits.append(state.dispatch.hits == before + 1)
         took.append((spent, eager))
-        answer = difference((found, ours), (expected, theirs))
+        answer = difference((result, ours), (expected, theirs))
         if answer.startswith(FAR):
-            off, own = distance((found, ours), (expected, theirs)), own_distance(model, seed, batch)
+            off, own = distance((result, ours), (expected, theirs)), own_distance(model, seed, batch)
             if off <= FARTHER * own:
                 spread.append(own)
                 answer = "yes"
@@ -243,11 +243,11 @@ def findings(rows: Sequence[Row]) -> list[str]:
         ("models of timm", set(timm_models.NAMES)),
     )
     for title, names in groups:
-        found = [row for row in rows if row["model"] in names and "graphs" in row]
-        if found:
-            equal = sum(row["equal"] == "yes" for row in found)
-            good = sum(map(whole, found))
-            said.append(f"{good} of {len(found)} {title} are captured whole and hit at once, {equal} equal eager")
+        measured = [row for row in rows if row["model"] in names and "graphs" in row]
+        if measured:
+            equal = sum(row["equal"] == "yes" for row in measured)
+            good = sum(map(whole, measured))
+            said.append(f"{good} of {len(measured)} {title} are captured whole and hit at once, {equal} equal eager")
     said += [f"  {row['model']}: {row['equal']}" for row in rows if row.get("equal", "yes") != "yes"]
     said += [
         f"  {row['model']}: rounding its weights moves eager's own result by {row['spread']:.0e}; ours is as near"
@@ -269,8 +269,8 @@ def small(x: Tensor, y: Tensor) -> Tensor:
 def bert_base() -> tuple[nn.Module, tuple[Any, ...]]:
     """BERT-base: 12 layers, hidden size 768, with a text of 16 tokens."""
     library = optional("transformers")
-    made = torch.Generator().manual_seed(0)
-    return library.BertModel(library.BertConfig()).eval(), (torch.randint(0, WORDS, (1, 16), generator=made),)
+    model = torch.Generator().manual_seed(0)
+    return library.BertModel(library.BertConfig()).eval(), (torch.randint(0, WORDS, (1, 16), generator=model),)
 
 
 def recording(title: str, function: Any, arguments: tuple[Any, ...], passes: int = PASSES) -> Row:
@@ -281,14 +281,14 @@ def recording(title: str, function: Any, arguments: tuple[Any, ...], passes: int
     for _ in range(passes):
         with no_collection():
             eager.append(seconds_of(lambda: function(*arguments))[0])
-            spent, made = seconds_of(lambda: record(function, arguments, {}, owner=owner))
+            spent, capture = seconds_of(lambda: record(function, arguments, {}, owner=owner))
             recorded.append(spent)
-    row: dict[str, Value] = {"model": title, "graphs": int(made.trace is not None)}
+    row: dict[str, Value] = {"model": title, "graphs": int(capture.trace is not None)}
     row["recording_ms"] = (statistics.median(recorded) - statistics.median(eager)) * 1e3
-    if made.trace is None:
-        row["reason"] = None if made.reason is None else made.reason.code
+    if capture.trace is None:
+        row["reason"] = None if capture.reason is None else capture.reason.code
     else:
-        row["nodes"], row["opcodes"] = len(made.trace.calls), made.trace.opcodes
+        row["nodes"], row["opcodes"] = len(capture.trace.calls), capture.trace.opcodes
     return row
 
 

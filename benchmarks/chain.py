@@ -45,6 +45,6 @@ def chain(count: int) -> Callable[[Tensor], Tensor]:
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     namespace: dict[str, object] = {"torch": torch, "__name__": f"chain_{count}"}
     exec(compile(text, name, "exec"), namespace)
-    made = namespace["chain"]
-    assert callable(made)
-    return made
+    function = namespace["chain"]
+    assert callable(function)
+    return function

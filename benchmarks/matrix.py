@@ -55,9 +55,9 @@ def bytes_of(tensors: Sequence[Tensor]) -> int:
     return sum(tensor.nbytes for tensor in tensors)
 
 
-def difference(case: Case, found: object, expected: object, inputs: Inputs) -> str | None:
+def difference(case: Case, actual: object, expected: object, inputs: Inputs) -> str | None:
     """Why the results differ; None where they are as near to each other as roundings of this dtype let them be."""
-    for one, other in zip(nested(found), nested(expected), strict=True):
+    for one, other in zip(nested(actual), nested(expected), strict=True):
         if not case.exact:
             axis = {"first": 0, "middle": 1, "last": 2}.get(case.axis)
             flat = inputs[0].flatten() if axis is None else inputs[0]

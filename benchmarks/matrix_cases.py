@@ -108,9 +108,9 @@ def reductions(large: bool) -> Iterator[Case]:
                     continue
                 shape = shape_of(axis, on_gpu if large else on_cpu)
                 for dtype in DTYPES if operation in INTEGERS else FLOATS:
-                    made = maker((shape,), dtype)
+                    inputs = maker((shape,), dtype)
                     exact = operation != "argmax"
-                    yield Case(operation, axis, size, dtype, over(function, axes), made, exact=exact)
+                    yield Case(operation, axis, size, dtype, over(function, axes), inputs, exact=exact)
 
 
 def scans(large: bool) -> Iterator[Case]:
@@ -145,9 +145,9 @@ def norms(large: bool) -> Iterator[Case]:
         for operation, (whole, channels, function) in functions.items():
             name, _, axis = operation.partition(" ")
             for dtype in FLOATS:
-                made = maker((whole, (channels,), (channels,)), dtype)
-                yield Case(name, axis or "rest", size, dtype, function, made, passes=2)
-                yield Case(name + " both ways", axis or "rest", size, dtype, function, made, passes=5, backward=True)
+                inputs = maker((whole, (channels,), (channels,)), dtype)
+                yield Case(name, axis or "rest", size, dtype, function, inputs, passes=2)
+                yield Case(name + " both ways", axis or "rest", size, dtype, function, inputs, passes=5, backward=True)
 
 
 def windows(large: bool) -> Iterator[Case]:
@@ -172,14 +172,14 @@ def windows(large: bool) -> Iterator[Case]:
     for operation, (rank, function) in functions.items():
         shape = (sides if large else small)[rank]
         for dtype in FLOATS if large or operation != "avg_pool3d" else FLOATS[:1]:  # torch has no such bfloat16 there
-            made = maker((shape,), dtype)
-            yield Case(operation, "window", "even", dtype, function, made)
-            yield Case(operation + " both ways", "window", "even", dtype, function, made, backward=True)
+            inputs = maker((shape,), dtype)
+            yield Case(operation, "window", "even", dtype, function, inputs)
+            yield Case(operation + " both ways", "window", "even", dtype, function, inputs, backward=True)
     shape = (sides if large else small)[2]
     for dtype in FLOATS:
-        made = maker((shape, (shape[1], 1, 3, 3)), dtype)
+        inputs = maker((shape, (shape[1], 1, 3, 3)), dtype)
         yield Case(
-            "depthwise", "window", "even", dtype, lambda x, w: F.conv2d(x, w, padding=1, groups=w.shape[0]), made
+            "depthwise", "window", "even", dtype, lambda x, w: F.conv2d(x, w, padding=1, groups=w.shape[0]), inputs
         )
 
 

@@ -37,9 +37,9 @@ def fresh(serial: int) -> Callable[[Tensor], Tensor]:
     namespace: dict[str, object] = {"torch": torch, "__name__": "fresh"}
     text = f"def fresh(x):\n    return torch.sin(x * {serial}.5 + 1.0).sum()\n"
     exec(compile(text, f"<fresh {serial}>", "exec"), namespace)
-    made = namespace["fresh"]
-    assert callable(made)
-    return made
+    function = namespace["fresh"]
+    assert callable(function)
+    return function
 
 
 def memory(say: Say, count: int = COUNT, samples: int = SAMPLES) -> list[Row]:

@@ -52,10 +52,10 @@ def transformer(width: int, layers: int = LAYERS) -> list[tuple[int, ...]]:
 def parameters(sizes: Sequence[tuple[int, ...]]) -> list[torch.nn.Parameter]:
     """Parameters with gradients, the same at each call."""
     generator = torch.Generator().manual_seed(0)
-    made = [torch.nn.Parameter(0.1 * torch.randn(size, generator=generator)) for size in sizes]
-    for each in made:
+    drawn = [torch.nn.Parameter(0.1 * torch.randn(size, generator=generator)) for size in sizes]
+    for each in drawn:
         each.grad = 0.01 * torch.randn(each.shape, generator=generator)
-    return made
+    return drawn
 
 
 def stepping(optimizer: Any) -> Callable[[], None]:

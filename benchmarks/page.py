@@ -26,15 +26,15 @@ SECTION = re.compile(
 
 def sections(page: str) -> dict[str, str]:
     """The command of each section of a page, by its name."""
-    return {found["name"]: found["command"] for found in SECTION.finditer(page)}
+    return {section["name"]: section["command"] for section in SECTION.finditer(page)}
 
 
 def replaced(page: str, texts: Mapping[str, str]) -> str:
     """The page with these texts in the sections of their names."""
 
-    def fill(found: re.Match[str]) -> str:
-        text = texts.get(found["name"])
-        return found[0] if text is None else f"{found['open']}\n{text.strip()}\n\n{found['close']}"
+    def fill(section: re.Match[str]) -> str:
+        text = texts.get(section["name"])
+        return section[0] if text is None else f"{section['open']}\n{text.strip()}\n\n{section['close']}"
 
     return SECTION.sub(fill, page)
 
@@ -69,9 +69,9 @@ def add_page_options(parser: argparse.ArgumentParser) -> None:
 def write(options: argparse.Namespace) -> int:
     """Rewrites the page; the exit status is 1 where the folder has nothing for it."""
     page = PAGE.read_text()
-    found = measured(options.out, options.device)
-    known = [name for name in found if name in sections(page)]
-    PAGE.write_text(replaced(page, found))
+    texts = measured(options.out, options.device)
+    known = [name for name in texts if name in sections(page)]
+    PAGE.write_text(replaced(page, texts))
     if "curve" in known:
         draw(options.out / "curve.csv", PICTURE)
     print(f"{PAGE.relative_to(ROOT)}: {', '.join(known) or 'nothing new'}")

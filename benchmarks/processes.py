@@ -45,11 +45,11 @@ class Process:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith(ANSWER):
-                found: dict[str, Any] = json.loads(line.removeprefix(ANSWER))
-                if "failed" not in found:
-                    return found["answer"]
+                message: dict[str, Any] = json.loads(line.removeprefix(ANSWER))
+                if "failed" not in message:
+                    return message["answer"]
                 self.close()
-                raise Failed(found["failed"])
+                raise Failed(message["failed"])
         status = self._process.wait()
         self._errors.seek(0)
         said = [line.strip() for line in self._errors if line.strip()]
@@ -95,11 +95,11 @@ def serve(prepare: Callable[[], Mapping[str, Callable[..., object]]]) -> None:
 
     def attempt(function: Callable[..., object], *arguments: object) -> bool:
         try:
-            found: dict[str, object] = {"answer": function(*arguments)}
+            message: dict[str, object] = {"answer": function(*arguments)}
         except Exception as error:  # whatever a compiler raises is that contestant's row
-            found = {"failed": reason(error)}
-        print("\n" + ANSWER + json.dumps(found), flush=True)
-        return "failed" not in found
+            message = {"failed": reason(error)}
+        print("\n" + ANSWER + json.dumps(message), flush=True)
+        return "failed" not in message
 
     def start() -> None:
         nonlocal commands

@@ -62,12 +62,12 @@ def classes() -> dict[str, str]:
     optional("transformers")
     auto = importlib.import_module("transformers.models.auto.modeling_auto")
     configurations = importlib.import_module("transformers.models.auto.configuration_auto").CONFIG_MAPPING_NAMES
-    found: dict[str, str] = {}
+    configuration_of: dict[str, str] = {}
     for kind, names in auto.MODEL_MAPPING_NAMES.items():
         name = names if isinstance(names, str) else names[0]
         if kind in configurations:
-            found.setdefault(name, configurations[kind])
-    return found
+            configuration_of.setdefault(name, configurations[kind])
+    return configuration_of
 
 
 def tiny(name: str) -> Tiny:
@@ -118,7 +118,7 @@ def _configuration(cls: Any, way: str) -> Any:
 
 
 def _reduced(config: Any, way: str) -> Arguments:
-    found: Arguments = {}
+    arguments: Arguments = {}
     names = inspect.signature(type(config).__init__).parameters
     parts = getattr(type(config), "sub_configs", {}) or {}
     for key in dict.fromkeys((*names, *vars(config))):
@@ -127,16 +127,16 @@ def _reduced(config: Any, way: str) -> Arguments:
         value = getattr(config, key, None)
         if hasattr(value, "to_dict") or key in parts:
             if hasattr(value, "to_dict"):
-                found[key] = _configuration(type(value), way)
+                arguments[key] = _configuration(type(value), way)
             continue
         if type(value) is int:
             small = _small(key, value, way)
             if small is not None:
-                found[key] = small
+                arguments[key] = small
     for key in TOKENS:
         if isinstance(getattr(config, key, None), int):
-            found[key] = TOKENS.index(key) % 4
-    return found
+            arguments[key] = TOKENS.index(key) % 4
+    return arguments
 
 
 def _small(key: str, value: int, way: str) -> int | None:
@@ -176,8 +176,8 @@ def _candidates(module: nn.Module, config: Any) -> Iterator[Callable[[int, int],
 
 def _sides(config: Any) -> Iterator[int]:
     """The sides that pictures may have, likeliest first."""
-    found = [getattr(part, "image_size", None) for part in (config, *_parts(config))]
-    sizes = [size[0] if isinstance(size, (list, tuple)) else size for size in found if size]
+    declared = [getattr(part, "image_size", None) for part in (config, *_parts(config))]
+    sizes = [size[0] if isinstance(size, (list, tuple)) else size for size in declared if size]
     yield from dict.fromkeys([*(size for size in sizes if isinstance(size, int)), 64, 32, 128, 224])
 
 
@@ -203,22 +203,22 @@ def _maker(name: str, config: Any, side: int) -> Maker | None:
     channels = _of(config, "num_channels", _of(config, "in_channels", 3))
     bins = _of(config, "num_mel_bins", _of(config, "feature_size", _of(config, "input_feat_per_channel", 80)))
 
-    def text(made: torch.Generator, batch: int) -> Tensor:
-        return torch.randint(min(4, words - 1), words, (batch, LENGTH), generator=made)
+    def text(generator: torch.Generator, batch: int) -> Tensor:
+        return torch.randint(min(4, words - 1), words, (batch, LENGTH), generator=generator)
 
     def floats(*sizes: int) -> Maker:
-        return lambda made, batch: torch.randn(batch, *sizes, generator=made)
+        return lambda generator, batch: torch.randn(batch, *sizes, generator=generator)
 
     table: dict[str, Maker] = {
         "input_ids": text,
         "decoder_input_ids": text,
-        "attention_mask": lambda made, batch: torch.ones(batch, LENGTH, dtype=torch.int64),
+        "attention_mask": lambda generator, batch: torch.ones(batch, LENGTH, dtype=torch.int64),
         "pixel_values": floats(channels, side, side),
         "pixel_values_videos": floats(_of(config, "num_frames", 4), channels, side, side),
         "input_values": floats(1600) if side != 32 else floats(_of(config, "max_length", 64), bins),
         "input_features": floats(bins, 2 * _of(config, "max_source_positions", 32)),
         "past_values": floats(_of(config, "context_length", 32)),
         "inputs_embeds": floats(LENGTH, _of(config, "hidden_size", 32)),
-        "bool_masked_pos": lambda made, batch: torch.zeros(batch, 16, dtype=torch.bool),
+        "bool_masked_pos": lambda generator, batch: torch.zeros(batch, 16, dtype=torch.bool),
     }
     return table.get(name)

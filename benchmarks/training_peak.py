@@ -37,10 +37,10 @@ def peak_in_fresh_process(model: str, name: str, settings: Settings) -> float:
     command += ["--threads", str(torch.get_num_threads()), "--batch", str(settings.batch or 0)]
     command += ["--length", str(settings.length or 0)]
     environment = {**os.environ, **ENVIRONMENT}
-    found = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
-    if found.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{found.stderr[-3000:]}")
-    return float(json.loads(found.stdout.splitlines()[-1]))
+    finished = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    if finished.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{finished.stderr[-3000:]}")
+    return float(json.loads(finished.stdout.splitlines()[-1]))
 
 
 def main() -> None:

@@ -76,18 +76,18 @@ def largest(values: list[float]) -> float:
     return float(torch.tensor([0.0, *values], dtype=torch.float64).max())
 
 
-def loss_difference(found: Curve, expected: Curve) -> float:
+def loss_difference(actual: Curve, expected: Curve) -> float:
     """The largest relative difference of two loss curves."""
-    pairs = zip(found.losses, expected.losses, strict=True)
+    pairs = zip(actual.losses, expected.losses, strict=True)
     return largest([abs(a - b) / max(abs(b), 1e-6) for a, b in pairs])
 
 
-def gradient_difference(found: Curve, expected: Curve) -> float:
+def gradient_difference(actual: Curve, expected: Curve) -> float:
     """The largest difference of a gradient after the step watched, in parts of the largest norm of eager's gradients.
 
     Infinite where only one of them is there: None is an answer too.
     """
-    pairs = list(zip(found.gradients, expected.gradients, strict=True))
+    pairs = list(zip(actual.gradients, expected.gradients, strict=True))
     if any((a is None) != (b is None) for a, b in pairs):
         return float("inf")
     there = [(a, b) for a, b in pairs if a is not None and b is not None]
@@ -95,15 +95,15 @@ def gradient_difference(found: Curve, expected: Curve) -> float:
     return largest([float((a - b).norm()) for a, b in there]) / scale
 
 
-def verdict(found: Curve, expected: Curve, own: Callable[[], float], bound: float = SAME_GRADIENT) -> str:
+def verdict(actual: Curve, expected: Curve, own: Callable[[], float], bound: float = SAME_GRADIENT) -> str:
     """ "yes" where the gradients of the step watched and the losses of all steps are eager's but for rounding.
 
     `own` tells how far eager's losses are from its own after a rounding: some models spread one over the whole curve.
     `bound` is what gradients may differ by.
     """
-    gradients, losses = gradient_difference(found, expected), loss_difference(found, expected)
+    gradients, losses = gradient_difference(actual, expected), loss_difference(actual, expected)
     if not gradients <= bound:
-        return f"no: gradients of the {ORDINALS[found.watched]} step differ by {gradients:.1e}"
+        return f"no: gradients of the {ORDINALS[actual.watched]} step differ by {gradients:.1e}"
     if losses <= SAME_LOSS or losses <= own():
         return "yes"
     return f"no: losses differ by {losses:.1e}, eager's own after a rounding by {own():.1e}"
@@ -111,13 +111,13 @@ def verdict(found: Curve, expected: Curve, own: Callable[[], float], bound: floa
 
 def disturbed(start: dict[str, Tensor], seed: int, rounding: torch.dtype | None = None) -> dict[str, Tensor]:
     """The weights moved by one rounding, up or down at random: of their own dtype, or of the one given."""
-    found = dict(start)
+    weights = dict(start)
     source = torch.Generator(next(iter(start.values())).device).manual_seed(seed)
     for name, tensor in start.items():
         if tensor.is_floating_point():
             signs = torch.randint(0, 2, tensor.shape, generator=source, device=source.device) * 2 - 1
-            found[name] = tensor * (1 + torch.finfo(rounding or tensor.dtype).eps * signs)
-    return found
+            weights[name] = tensor * (1 + torch.finfo(rounding or tensor.dtype).eps * signs)
+    return weights
 
 
 def how(compiled: Function) -> str:
@@ -125,9 +125,9 @@ def how(compiled: Function) -> str:
     state = compiled_function(compiled)
     if state is None:
         return "eager"
-    found = describe(state)
-    reasons = " ".join(sorted({reason.code for reason, _ in found.stops}))
-    if not found.hits:
+    explanation = describe(state)
+    reasons = " ".join(sorted({reason.code for reason, _ in explanation.stops}))
+    if not explanation.hits:
         return f"eager: {reasons}"
     return f"partly: {reasons}" if reasons else "compiled"
 
@@ -155,21 +155,21 @@ def measure(training: Training, settings: Settings, say: Say) -> Row:
     for name in settings.columns():
         if name != "eager":
             say(f"{training.title}: {name.replace('_', ' ')} compiles")
-        made = contestant(name, training, model)
-        found = curve(made.step, model, start, batches, settings.steps)
+        runner = contestant(name, training, model)
+        actual = curve(runner.step, model, start, batches, settings.steps)
         # What records a step runs it as eager; once each case was met, the same step is by compiled code.
-        again = [curve(made.step, model, start, batches, 1) for _ in range(SETTLED)]
-        found = replace(found, gradients=again[-1].gradients)
-        expected = expected or found
+        again = [curve(runner.step, model, start, batches, 1) for _ in range(SETTLED)]
+        actual = replace(actual, gradients=again[-1].gradients)
+        expected = expected or actual
         settled = statistics.median(expected.seconds)
-        early = [seconds - settled for seconds in found.seconds[: len(ORDINALS)]]
+        early = [seconds - settled for seconds in actual.seconds[: len(ORDINALS)]]
         row |= {f"{name}_{ordinal}_s": above for ordinal, above in zip(ORDINALS, early, strict=False)}
         row[f"{name}_early_s"] = sum(early)
-        row[f"{name}_loss_difference"] = loss_difference(found, expected)
-        row[f"{name}_equal"] = verdict(found, expected, own)
-        if name.startswith("framefuse") and made.compiled is not None:
-            row[f"{name}_runs"] = how(made.compiled)
-        columns[name] = Column(made.step, batches)
+        row[f"{name}_loss_difference"] = loss_difference(actual, expected)
+        row[f"{name}_equal"] = verdict(actual, expected, own)
+        if name.startswith("framefuse") and runner.compiled is not None:
+            row[f"{name}_runs"] = how(runner.compiled)
+        columns[name] = Column(runner.step, batches)
     say(f"{training.title}: {len(columns)} columns in turn")
     medians = interleaved(columns, passes_within(settings.seconds, columns))
     row.update({f"{column}_ms": seconds * 1e3 for column, seconds in medians.items()})

@@ -72,10 +72,10 @@ def one_step(config: Callable[[], Any]) -> MakeArguments:
 
     def arguments(seed: int, batch: int) -> Arguments:
         cache = optional("transformers").DynamicCache()
-        made, sizes = generator(seed), config()
+        drawn_from, sizes = generator(seed), config()
         heads, width = sizes["num_key_value_heads"], sizes["hidden_size"] // sizes["num_attention_heads"]
         for layer in range(sizes["num_hidden_layers"]):
-            pair = torch.randn(2, batch, heads, LENGTH, width, generator=made)
+            pair = torch.randn(2, batch, heads, LENGTH, width, generator=drawn_from)
             cache.update(pair[0], pair[1], layer)
         return {"input_ids": words(seed, batch, 1), "past_key_values": cache, "use_cache": True}
 
@@ -111,14 +111,14 @@ def wave(seed: int, batch: int) -> Arguments:
 
 def spectrum(seed: int, batch: int) -> Arguments:
     """Mel spectra, float32, (batch, 16 bins, 64 frames), with a text for the decoder."""
-    made = torch.randn(batch, 16, 64, generator=generator(seed))
-    return {"input_features": made, "decoder_input_ids": words(seed, batch, LENGTH // 2)}
+    mel = torch.randn(batch, 16, 64, generator=generator(seed))
+    return {"input_features": mel, "decoder_input_ids": words(seed, batch, LENGTH // 2)}
 
 
 def frames(seed: int, batch: int) -> Arguments:
     """Filter banks, float32, (batch, 64 frames, 16 bins), with a text for the decoder."""
-    made = torch.randn(batch, 64, 16, generator=generator(seed))
-    return {"input_features": made, "decoder_input_ids": words(seed, batch, LENGTH // 2)}
+    banks = torch.randn(batch, 64, 16, generator=generator(seed))
+    return {"input_features": banks, "decoder_input_ids": words(seed, batch, LENGTH // 2)}
 
 
 def encoder(**more: Any) -> dict[str, Any]:

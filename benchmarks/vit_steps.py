@@ -86,9 +86,9 @@ def steady_after(seconds: list[float]) -> int:
     return max((place + 1 for place, taken in enumerate(seconds[:-LOSSES]) if taken > bound), default=0)
 
 
-def norms(found: Curve) -> list[float | None]:
+def norms(steps: Curve) -> list[float | None]:
     """Of the gradients of the step watched, one for each parameter."""
-    return [None if gradient is None else float(gradient.norm()) for gradient in found.gradients]
+    return [None if gradient is None else float(gradient.norm()) for gradient in steps.gradients]
 
 
 class Steps:
@@ -119,14 +119,14 @@ class Steps:
         """Seconds, losses and norms of gradients of the first steps; of eager also how far they are from its own after
         a rounding of the weights.
         """
-        found = curve(self.contestant.step, self.model, self.start, self.batches, FIRST, WATCHED)
-        seconds = found.seconds
+        steps = curve(self.contestant.step, self.model, self.start, self.batches, FIRST, WATCHED)
+        seconds = steps.seconds
         row = {
             "seconds": seconds,
             "step_s": statistics.median(seconds[-LOSSES:]),
             "steady_s": sum(seconds[: steady_after(seconds)]),
-            "losses": found.losses[:LOSSES],
-            "norms": norms(found),
+            "losses": steps.losses[:LOSSES],
+            "norms": norms(steps),
             "runs": None,
         }
         if self.name.startswith("framefuse") and self.contestant.compiled is not None:
@@ -141,8 +141,8 @@ class Steps:
         """Losses and norms of eager's steps from weights that were rounded otherwise."""
         rounding = None if self.settings.dtype == "float32" else torch.bfloat16
         step = contestant("eager", self.training, self.model).step
-        found = curve(step, self.model, disturbed(self.start, seed, rounding), self.batches, LOSSES, WATCHED)
-        return {"losses": found.losses, "norms": norms(found)}
+        steps = curve(step, self.model, disturbed(self.start, seed, rounding), self.batches, LOSSES, WATCHED)
+        return {"losses": steps.losses, "norms": norms(steps)}
 
     def next(self) -> Batch:
         """The batches in turn."""

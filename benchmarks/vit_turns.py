@@ -40,8 +40,8 @@ class Settings:
         """The names of what is measured in each mode beside eager."""
         compilers = [name for name in self.compilers if name in self.only] or self.compilers
         parts = [ending for ending, part in PARTS.items() if part in self.only] or list(PARTS)
-        made = [(compiler, ending) for compiler in compilers for ending in parts]
-        return [a + b for a, b in made if a == "framefuse" or b != "_whole" or self.whole]
+        pairs = [(compiler, ending) for compiler in compilers for ending in parts]
+        return [a + b for a, b in pairs if a == "framefuse" or b != "_whole" or self.whole]
 
 
 @dataclass(eq=False)
@@ -77,7 +77,7 @@ def vit(say: Say, settings: Settings) -> list[Row]:
     """One row for eager and for each contestant and mode, in each dtype."""
     mode, *others = settings.modes
     first = {dtype: members(settings, dtype, mode, eager=True) for dtype in settings.dtypes}
-    everything = [entry for found in first.values() for entry in found]
+    everything = [entry for group in first.values() for entry in group]
     with closing(everything):
         say(f"{settings.steps.model}: {len(everything)} processes start")
         start(everything, settings)
@@ -97,25 +97,25 @@ def in_dtype(say: Say, settings: Settings, first: Sequence[Entry], others: Seque
     said = f"{settings.steps.model}, {dtype}"
     stay = [entry for entry in first if entry.name == "eager" or is_default_torch(entry)]
     later: list[Entry] = []
-    found = list(first)
+    entries = list(first)
     with closing(later):
         for mode in (None, *others):
             if mode is not None:
-                found = members(settings, dtype, mode)
-                later += found
-                say(f"{said}: {len(found)} processes start")
-                start(found, settings)
-            for entry in found:
+                entries = members(settings, dtype, mode)
+                later += entries
+                say(f"{said}: {len(entries)} processes start")
+                start(entries, settings)
+            for entry in entries:
                 say(f"{said}: first steps of {title(entry)}")
                 entry.first = entry.ask("first") or {}
-            together = [*found, *(entry for entry in stay if entry not in found)]
+            together = [*entries, *(entry for entry in stay if entry not in entries)]
             say(f"{said}: {len(together)} columns in turn")
-            compare(found, first[0], together, settings.seconds)
-            for entry in found:
+            compare(entries, first[0], together, settings.seconds)
+            for entry in entries:
                 say(f"{said}: memory of {title(entry)}")
                 measure_memory(entry, settings)
-            stay += [entry for entry in found if is_default_torch(entry) and entry not in stay]
-            leave([entry for entry in found if entry not in stay])
+            stay += [entry for entry in entries if is_default_torch(entry) and entry not in stay]
+            leave([entry for entry in entries if entry not in stay])
     leave(first)
     return later
 
@@ -196,12 +196,12 @@ def in_turn(entries: Sequence[Entry], seconds: float) -> dict[int, float]:
     return {place: median(taken) for place, taken in samples.items() if taken}
 
 
-def compare(found: Sequence[Entry], eager: Entry, entries: Sequence[Entry], seconds: float) -> None:
+def compare(fresh: Sequence[Entry], eager: Entry, entries: Sequence[Entry], seconds: float) -> None:
     """Times the entries in turn and writes the figures of those just found into their rows."""
     medians = in_turn(entries, seconds)
     there = [entry for entry in entries if entry.process and id(entry) in medians]
     torch_default = {entry.name: medians[id(entry)] for entry in there if is_default_torch(entry)}
-    for entry in (entry for entry in found if entry in there):
+    for entry in (entry for entry in fresh if entry in there):
         taken, first = medians[id(entry)], entry.first
         entry.row |= {"step_ms": taken * 1e3, "runs": first["runs"], "steady_s": first["steady_s"]}
         entry.row["losses"] = " ".join(f"{loss:.6g}" for loss in first["losses"])

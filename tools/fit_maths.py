@@ -66,9 +66,9 @@ def settled(coefficients: list[float], steps: int = 3000) -> tuple[list[float], 
         place, ulps = random.integers(len(best)), random.integers(-2000, 2001)
         candidate = best.copy()
         candidate[place] += np.float32(ulps) * np.spacing(np.abs(best[place]))
-        found = badness(candidate)
-        if found < least:
-            best, least = candidate, found
+        worst = badness(candidate)
+        if worst < least:
+            best, least = candidate, worst
     return [float(value) for value in best], least
 
 

@@ -41,18 +41,18 @@ def rank(path: Path) -> tuple[bool, int, bool, str]:
 
 def rows(folder: Path, depth: int = 0) -> list[tuple[str, str]]:
     """(indented name, first sentence) of everything below `folder`, which itself is not named."""
-    found: list[tuple[str, str]] = []
+    entries: list[tuple[str, str]] = []
     for path in sorted(folder.iterdir(), key=rank):
         name = "  " * depth + path.name
         if path.is_dir():
             below = rows(path, depth + 1)
             if below:
                 opening = path / "__init__.py"
-                found.append((name + "/", first_sentence(opening) if opening.exists() else ""))
-                found += [row for row in below if row[0].strip() != "__init__.py"]
+                entries.append((name + "/", first_sentence(opening) if opening.exists() else ""))
+                entries += [row for row in below if row[0].strip() != "__init__.py"]
         elif path.suffix in (".py", ".pyi", ".c", ".h"):
-            found.append((name, first_sentence(path)))
-    return found
+            entries.append((name, first_sentence(path)))
+    return entries
 
 
 def module_map() -> str:

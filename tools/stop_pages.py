@@ -11,9 +11,9 @@ FOLDER = Path(__file__).resolve().parent.parent / "docs" / "stops"
 
 def pages() -> dict[str, str]:
     """The text of every page by file name."""
-    found = {f"{row.code}.md": stops.page(row) for row in stops.ROWS}
-    found["README.md"] = stops.index()
-    return found
+    text_of = {f"{row.code}.md": stops.page(row) for row in stops.ROWS}
+    text_of["README.md"] = stops.index()
+    return text_of
 
 
 def main() -> int:

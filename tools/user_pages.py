@@ -37,7 +37,7 @@ def printed(name: str, text: str) -> list[str]:
     """What each block of a page prints, the blocks run in order as one program called ``name``; raises AssertionError
     with the error where it fails.
     """
-    blocks = [found["code"] for found in BLOCK.finditer(text)]
+    blocks = [block["code"] for block in BLOCK.finditer(text)]
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / f"{name}.py"
         script.write_text("".join(f"{code}print({END!r}, flush=True)\n" for code in blocks))
@@ -54,10 +54,10 @@ def filled(text: str, outputs: list[str]) -> str:
     """The page with what its blocks print in the blocks of text behind them."""
     left = iter(outputs)
 
-    def block(found: re.Match[str]) -> str:
+    def block(match: re.Match[str]) -> str:
         output = next(left)
-        code = f"```python\n{found['code']}```\n"
-        return code if found["output"] is None else f"{code}\n```text\n{output}\n```"
+        code = f"```python\n{match['code']}```\n"
+        return code if match["output"] is None else f"{code}\n```text\n{output}\n```"
 
     return BLOCK.sub(block, text)
 
