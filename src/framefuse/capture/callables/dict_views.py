@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 
 from framefuse.capture.interp.machine import Machine
-from framefuse.capture.program import equivalents
 from framefuse.capture.program.decoded import HANDLERS
+from framefuse.capture.program.equivalents import VIEWS_OF_DICTS
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, NULL
 from framefuse.capture.program.natives import known_as
@@ -16,9 +16,6 @@ from framefuse.ir.containers import entries
 from framefuse.ir.values import Arguments, Function, Value
 
 DICTS = frozenset((dict, OrderedDict, defaultdict))  # no method of theirs is the user's
-MADE_BY: dict[str, Value] = {
-    "keys": equivalents.keys_of, "values": equivalents.values_of, "items": equivalents.items_of,
-}  # fmt: skip
 TAKING_APART = ("GET_ITER", "LIST_EXTEND", "SET_UPDATE", "UNPACK_SEQUENCE", "UNPACK_EX")
 
 
@@ -30,7 +27,7 @@ def view(machine: Machine, frame: Frame, holder: Value, name: str) -> Value:
     sealed = machine.exits.sealed or frame is not machine.frames[-1]
     if sealed or not _moves(machine, holder) or not _taken_apart(frame):
         return MISSING
-    return machine.call_nested(MADE_BY[name], (holder,))
+    return machine.call_nested(VIEWS_OF_DICTS[name], (holder,))
 
 
 def copied(machine: Machine, holder: Value) -> Value:

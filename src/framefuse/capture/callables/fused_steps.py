@@ -11,6 +11,7 @@ from framefuse.capture.interp.machine import Machine, Special
 from framefuse.capture.interp.registry import special
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, Outcome
+from framefuse.capture.recording import element_reads
 from framefuse.ir.values import Arguments, Function, Keywords
 
 Tensors = list[torch.Tensor]
@@ -57,7 +58,7 @@ def _step(function: Function, update: Callable[..., None], lists: int, counted: 
             return MISSING
         if counted and any(count.device.type != "cpu" for count in args[-1]):  # the call is given numbers of its own
             return MISSING
-        counts = [recorder.element(count) for count in args[-1]] if counted else []
+        counts = [element_reads.read(recorder, count) for count in args[-1]] if counted else []
         if None in counts or not recorder.alive or any(tensor.dtype not in FLOATS for tensor in args[0]):
             return MISSING
         given = (*(args[:-1] if counted else args), counts)

@@ -9,7 +9,7 @@ from collections import defaultdict, deque
 
 import torch
 
-from framefuse.capture.callables.dict_views import MADE_BY, copied, given, view
+from framefuse.capture.callables.dict_views import copied, given, view
 from framefuse.capture.callables.mutations import MUTATORS, insert_default, mutate
 from framefuse.capture.callables.policy import Policy, policy_of, stop_of
 from framefuse.capture.callables.random_calls import of_generator
@@ -22,12 +22,13 @@ from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.stacks import from_here, look, looks
 from framefuse.capture.program import leaves
 from framefuse.capture.program.bound import BOUND_KINDS, unbound
+from framefuse.capture.program.equivalents import VIEWS_OF_DICTS
 from framefuse.capture.program.frame import Frame, FrameView, Pending
 from framefuse.capture.program.lookups import runs_program
 from framefuse.capture.program.markers import MISSING
 from framefuse.capture.program.methods import Method, row_of
 from framefuse.capture.program.natives import known_as
-from framefuse.capture.recording import collectives
+from framefuse.capture.recording import collectives, element_reads
 from framefuse.capture.recording.call_names import call_name
 from framefuse.capture.recording.made_classes import enter_made
 from framefuse.ir.classes import immutable
@@ -137,7 +138,7 @@ class Natives:
 
     def _element(self, tensor: torch.Tensor, whole: bool | None) -> Value:
         """The one element of a tensor as a run-time number; None where reading it must be a step."""
-        number = self.recorder.element(tensor, whole)
+        number = element_reads.read(self.recorder, tensor, whole)
         if type(number) in TRACKED:
             self.machine.exits.watch()
         return number
@@ -298,7 +299,7 @@ class Natives:
             if not dict.__contains__(holder, key):
                 return args[1] if len(args) > 1 else None
             return self.entry(holder, key)
-        if name in MADE_BY and not args and not kwargs and continuation is None:
+        if name in VIEWS_OF_DICTS and not args and not kwargs and continuation is None:
             return view(self.machine, frame, holder, name)
         if name == "copy" and not args and not kwargs:
             return copied(self.machine, holder)

@@ -11,6 +11,7 @@ from framefuse.capture.interp.machine import Machine, Special
 from framefuse.capture.interp.registry import special
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, Outcome
+from framefuse.capture.recording import element_reads
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir.elements import initial_seed_word, seed_word
 from framefuse.ir.values import Arguments, Function, Keywords, Value
@@ -83,7 +84,7 @@ def _initial_seed(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywo
 def _word(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords, function: Function) -> Outcome:
     if not _settled(machine, kwargs) or args or not machine.exits.reads_elements:
         return MISSING
-    frame.stack.append(machine.recorder.word(function, (), True))
+    frame.stack.append(element_reads.word(machine.recorder, function, (), True))
     machine.exits.watch()
     return None
 

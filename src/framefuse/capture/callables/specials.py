@@ -32,6 +32,7 @@ from framefuse.capture.program.iterators import RangeIterator
 from framefuse.capture.program.lookups import LOOKUPS, python_method, type_get
 from framefuse.capture.program.markers import MISSING, SWITCH, UNBOUND, Outcome
 from framefuse.capture.program.natives import CONVERSIONS, GREATER, LESS
+from framefuse.capture.recording import element_reads
 from framefuse.ir.values import Arguments, Keywords, Value
 
 
@@ -314,7 +315,7 @@ def _extreme_of_tensors(machine: Machine, frame: Frame, name: str, args: Argumen
     best = args[0]
     for value in args[1:]:
         better = value > best if name == "max" else value < best
-        if machine.recorder.decided(better) if isinstance(better, torch.Tensor) else better:
+        if element_reads.decided(machine.recorder, better) if isinstance(better, torch.Tensor) else better:
             best = value
     frame.stack.append(best)
     return None

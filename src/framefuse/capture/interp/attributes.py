@@ -127,8 +127,8 @@ class Attributes:
         """As object.__getattribute__ followed by __getattr__."""
         sources = self.recorder.sources
         sources.guard_version(kind)
-        entry = sources.known.get(id(holder))
-        known = entry is not None
+        source = sources.source_of(holder)
+        known = source is not None
         if known:
             sources.guard_type(holder)
         on_class = type_get(kind, name)
@@ -147,10 +147,10 @@ class Attributes:
         if type(state) is dict:
             if name in state:
                 value = state[name]
-                if entry is None or not self.recorder.alive:
+                if source is None or not self.recorder.alive:
                     return (value,)
                 free = True if type(value) in (int, float) and name in frame.code.stores else CARRIED
-                return (sources.read_at(entry[1], (id(state), "item", (str, name)), "attr", name, value, free),)
+                return (sources.read_at(source, (id(state), "item", (str, name)), "attr", name, value, free),)
             if known:
                 sources.guard_absent(holder, name)
         if on_class is not MISSING:

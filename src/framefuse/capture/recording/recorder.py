@@ -17,7 +17,7 @@ from framefuse.capture.facts.atoms import ATOMS
 from framefuse.capture.facts.contents import Contents
 from framefuse.capture.facts.effects import Journal
 from framefuse.capture.facts.functions import Functions
-from framefuse.capture.facts.numbers import Float, Integer, floating, form_of, integer, strip
+from framefuse.capture.facts.numbers import Float, Integer, form_of, integer, strip
 from framefuse.capture.facts.relations import Relations
 from framefuse.capture.facts.settle import HELD, ITSELF
 from framefuse.capture.facts.sources import Sources
@@ -33,11 +33,10 @@ from framefuse.capture.recording.tensors import Entrance, describe, keys_of, lie
 from framefuse.capture.recording.written_memory import Prepared, WrittenMemory
 from framefuse.errors import Reason
 from framefuse.ir.containers import elements
-from framefuse.ir.elements import ELEMENT, decided, float_word, integer_word
 from framefuse.ir.facts import Source
 from framefuse.ir.marks import DIMENSIONS
 from framefuse.ir.nested import numbers_in
-from framefuse.ir.numbers import Real, Symbol, float_of_bits
+from framefuse.ir.numbers import Symbol
 from framefuse.ir.numpy_numbers import is_numpy_number
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
@@ -162,8 +161,8 @@ class Recorder:
         """The objects that hold no number of this recording, for ``settle``: those that existed before. What the
         program wrote to them is in the journal.
         """
-        known = self.sources.known
-        return {**dict.fromkeys(known, ITSELF), HELD: (known, known)}
+        known = self.sources.entries()
+        return {**{id(value): ITSELF for value, _ in known}, HELD: (known, known)}
 
     def fault(self, error: Exception) -> None:
         """Something of our own failed: the recording ends, and the program goes on."""
@@ -364,52 +363,6 @@ class Recorder:
         self.guard_gradients()
         requires: bool = tensor.requires_grad
         return requires
-
-    def element(self, tensor: torch.Tensor, whole: bool | None = None) -> float | None:
-        """The element of a tensor as a run-time number, an int where it is ``whole`` (None: as it lies there); None
-        where reading it must be a step.
-        """
-        number = self.number(tensor) if self.symbolic else None
-        if number is None or not self.alive:
-            return None
-        form = self.scalars.form(number) if not whole else None
-        with torch._C.DisableTorchFunction():
-            if form is not None:
-                return floating(float(tensor.item()), form, self.relations)
-            if tensor.numel() != 1 or tensor.dtype is torch.bool or tensor.is_complex():
-                return None
-            if whole is None:
-                whole = not tensor.is_floating_point()
-            elif tensor.requires_grad:  # torch warns of it
-                return None
-            value = tensor.detach().item()
-            if whole and not abs(value) < 2**63:  # also what is no number
-                return None
-        if self.machine is not None and not self.machine.exits.reads_elements:
-            return None
-        return self.word(integer_word if whole else float_word, (tensor,), whole)
-
-    def decided(self, tensor: torch.Tensor) -> bool:
-        """The truth of a tensor of one element, which the call checks at each run: another outcome is eager's."""
-        with torch._C.DisableTorchFunction():
-            outcome = bool(tensor)
-            self.run(decided, "decided", (tensor, outcome), {})
-        return outcome
-
-    def word(self, function: Function, args: Arguments, whole: bool) -> float:
-        """The number that the element of ``function(*args)`` is: known only while the trace runs."""
-        with torch._C.DisableTorchFunction():
-            word = self.run(function, function.__name__, args, {})
-            bits = int(word.item())
-        if self.alive:
-            symbol = self.size_symbols[self.numbers[id(word)], ELEMENT] = self.relations.new_symbol("m", bits)
-            self.relations.data_symbols.add(symbol)
-            self.relations.element_symbols.add(symbol)
-            self.readers[symbol] = self.machine.exits.place() if self.machine is not None else None
-            if whole:
-                return integer(bits, symbol.expr, self.relations)
-            return floating(float_of_bits(bits), Real("bits", (symbol.expr,)), self.relations)
-        return bits if whole else float_of_bits(bits)
 
     # Calls ----------------------------------------------------------------------------------------------------------
 
