@@ -43,7 +43,7 @@ def test_what_tests_share_is_read_by_a_test():
 SHARED = {
     "attention": "fused attention", "attributes": "attributes of objects", "autocast": "torch's autocast",
     "builder": "makes the values of one form of a program",
-    "calls": "calls: of Python in capture, of torch's library in fuse",
+    "calls": "calls of Python",
     "casts": "changes of dtype", "compile": "text to machine code", "convolution": "convolutions",
     "derivative": "what autodiff makes of a graph, and its place in autograd", "devices": "torch's devices",
     "emitter": "writes one form of a program", "faults": "the compiler's own faults", "functions": "Python functions",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from framefuse.capture.program.natives import COMPARISONS, MADE_FROM, STANDS_FOR, TRUTH, equivalent
 from framefuse.capture.program.parallel import activate
-from framefuse.ir.values import Function, Value
+from framefuse.ir.values import Value
 
 NO_ELEMENT = "arg is an empty sequence" if sys.version_info < (3, 12) else "iterable argument is empty"
 ABSENT = object()
@@ -349,7 +349,7 @@ def inside_ddp_forward(parallel: Value) -> Iterator[None]:
         activate(before)
 
 
-VIEWS_OF_DICTS: dict[str, Function] = {"keys": keys_of, "values": values_of, "items": items_of}  # where entries move
+VIEWS_OF_DICTS: dict[str, Value] = {"keys": keys_of, "values": values_of, "items": items_of}  # where entries move
 STANDS_FOR.update({function: getattr(dict, name) for name, function in VIEWS_OF_DICTS.items()})
 # How iterators that have an equivalent are advanced by name.
 STEPS = tuple(kind.__next__ for kind in STANDS_FOR.values() if hasattr(kind, "__next__"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import Order, estimate, order_of_strides
-from framefuse.fuse.layouts.calls import Flexible, elements, flexible, rate
+from framefuse.fuse.layouts.movable_calls import Flexible, elements, flexible, rate
 from framefuse.fuse.layouts.prices import Labels, Prices
 from framefuse.fuse.setting import Setting
 from framefuse.ir.builder import Shape

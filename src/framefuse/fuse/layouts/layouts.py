@@ -9,7 +9,7 @@ from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import Order, dense_strides, preferred_orders
 from framefuse.fuse.graph.results import wanted
 from framefuse.fuse.layouts.assignment import Assignment, either, shown_order
-from framefuse.fuse.layouts.calls import NAMES
+from framefuse.fuse.layouts.movable_calls import NAMES
 from framefuse.fuse.layouts.prices import Labels
 from framefuse.fuse.setting import Setting
 from framefuse.ir.flow import SINK, SOURCE
