@@ -14,7 +14,6 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from types import EllipsisType, NoneType
-from typing import Any
 
 import torch
 
@@ -39,7 +38,7 @@ class Unstorable(Exception):
 class Row:
     """How values of one class are written: ``parts`` gives what ``make`` takes. ``shared``: equal ones are one."""
 
-    parts: Callable[[Any], Iterable[Value]]
+    parts: Callable[[Value], Iterable[Value]]
     make: Callable[[list[Value]], Value]
     shared: bool = True
 
