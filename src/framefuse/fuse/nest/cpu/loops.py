@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import ZERO, never_negative
 from framefuse.fuse.grouping.cells import Mask
 from framefuse.fuse.nest.nest import Nest
 from framefuse.ir.loops import LoopKind, Statement
-from framefuse.ir.numbers import Expr, Symbol, maximum, minimum, product
+from framefuse.ir.numbers import Expr, Symbol, expr, maximum, minimum, product
 
 
 def around(
@@ -63,25 +64,32 @@ def _lanes(nest: Nest, vector: Symbol | None, inside: Callable[[], None]) -> Non
 
 def _segments(nest: Nest, lane: Symbol) -> list[tuple[Expr, Expr, dict[Expr, bool]]]:
     """The parts of a vector loop, one for each piece of the cat along it: start, number of points and which of the
-    tests of a point against the ends of the pieces hold there. The whole loop where there is no such cat.
+    tests of a point against the ends of the pieces hold there. For a cat along a loop around it each part is all of it,
+    or has no point where that loop is in another piece. The whole loop where there is no such cat.
     """
     total = nest.loops.extents[lane]
     whole: list[tuple[Expr, Expr, dict[Expr, bool]]] = [(ZERO, total, {})]
     cats = [cell for cell in nest.shape.order if cell.node.op == "cat" and cell.kind == "op" and cell.tests]
-    ends = [_end(nest, tests, lane) for tests in cats[0].tests] if cats else []
-    inner_ends = [end for end in ends if end is not None]
-    if not 0 < len(inner_ends) == len(ends) <= costs.CPU_CAT_PIECES or nest.shape.group.rows is not None:
+    if not cats or len(cats[0].tests) > costs.CPU_CAT_PIECES or nest.shape.group.rows is not None:
         return whole
-    cuts = [ZERO, *(_within(nest, end, total) for end in inner_ends), total]
-    return [
-        (
-            cuts[number],
-            cuts[number + 1] - cuts[number],
-            {lane.expr - end: place < number for place, end in enumerate(inner_ends)}
-            | {end - 1 - lane.expr: place >= number for place, end in enumerate(inner_ends)},
-        )
-        for number in range(len(cuts) - 1)
-    ]
+    around = [axis for axis in nest.loops.axes if axis is not lane and axis not in nest.loops.absorbed]
+    for axis in (lane, *around):
+        ends = [end for tests in cats[0].tests if (end := _end(nest, tests, axis)) is not None]
+        if len(ends) < len(cats[0].tests):
+            continue
+        length = nest.loops.extents[axis]
+        cuts = [ZERO, *(_within(nest, end, length) for end in ends), length]
+        found: list[tuple[Expr, Expr, dict[Expr, bool]]] = []
+        for number, (first, last) in enumerate(pairwise(cuts)):
+            outcomes = {axis.expr - end: place < number for place, end in enumerate(ends)}
+            outcomes |= {end - 1 - axis.expr: place >= number for place, end in enumerate(ends)}
+            if axis is lane:
+                found.append((first, last - first, outcomes))
+                continue
+            inside = minimum(axis.expr - first + 1, last - axis.expr)  # above zero in this piece
+            found.append((ZERO, total * maximum(ZERO, minimum(expr(1), inside)), outcomes))
+        return found
+    return whole
 
 
 def _end(nest: Nest, tests: Mask, lane: Symbol) -> Expr | None:
