@@ -256,6 +256,9 @@ class Builder:
                 return self.full(value, dtype, node.shape, node.device)
         if node.op == "expand":
             return self.expand(self.cast(node.inputs[0], dtype, loose), node.shape)
+        if node.op == "slice" and node.shape == node.inputs[0].shape:  # turned: what is turned may be in memory
+            starts, steps = node.attrs[0][1], node.attrs[1][1]
+            return self.slice(self.cast(node.inputs[0], dtype, loose), starts, steps, node.shape)
         return self.make("cast", (node,), (("dtype", dtype), ("loose", loose)), dtype, node.shape)
 
     def detach(self, node: Node) -> Node:

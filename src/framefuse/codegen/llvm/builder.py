@@ -159,6 +159,13 @@ class Builder:
         first = lanes if upper else 0
         return self.shuffle(value, value, range(first, first + lanes))
 
+    def turned(self, value: Reg) -> Reg:
+        """The lanes from the last to the first."""
+        order = ", ".join(f"i32 {k}" for k in reversed(range(value.lanes)))
+        return self.op(
+            value.elem, value.lanes, f"shufflevector {value}, {value.type} poison, <{value.lanes} x i32> <{order}>"
+        )
+
     def join(self, low: Reg, high: Reg) -> Reg:
         """The lanes of both, low first."""
         return self.shuffle(low, high, range(2 * low.lanes))
