@@ -14,6 +14,7 @@ from framefuse.marks import (
 )
 from framefuse.passes import register_pass, replace, rewritten
 from framefuse.testing import assert_compiles
+from framefuse.verification import minify, verify
 
 __version__ = "0.1.0"
 
@@ -37,6 +38,8 @@ __all__ = [
     "register_pass",
     "replace",
     "rewritten",
+    "verify",
+    "minify",
     "UserError",
     "CompilerBug",
 ]

@@ -60,6 +60,7 @@ class Options:
     threads: bool = _row(True, "Kernels may use the threads that torch.get_num_threads() allows.")
     cache: bool = _row(True, "Programs and machine code are kept in the user's cache folder for later processes.")
     check: bool = _row(False, "Every stage's product is verified; slow, for tests.")
+    verify: bool = _row(False, "Each new trace is compared with eager on the call that it was made for; slow.")
     numerics: str = _row("default", NUMERICS, ("default", "eager"))
     log: str = _row("", "What is printed while compiling.", ("", "calls", "graphs", "kernels"))
     report: str = _row("", "A folder that receives the trace, graph, passes, kernels and plan of each compile.")

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from tests.operators.nearness import unlike
 from tests.unit.differential import changed, tensors, twin
 
 import framefuse
 from framefuse.api import compiled_function
+from framefuse.verification.nearness import unlike
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

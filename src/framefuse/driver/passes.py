@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import logging
 import time
@@ -338,6 +339,24 @@ def _examples(
         raise Stop(reason("changed-itself", f"The call itself changed what it depends on: {fact}.", trace.line))
     registers, numbers = checked
     return example_inputs(trace, captured, registers, numbers, guards.number_of, guards.register_of)
+
+
+def verified(stages: Compilation, options: Options) -> None:
+    """Compares a compiled trace with eager on the values of this very call, and warns where it differs. A trace that
+    has no FX form, or whose call changed what it depends on, is not compared.
+    """
+    assert stages.bound is not None, "the call is still there"
+    try:
+        captured = fx_graph(stages.trace)
+        examples = _examples(captured, stages.guards, stages.bound, stages.trace, options)
+    except Stop:
+        return
+    check = importlib.import_module("framefuse.verification.traces").check  # by name: it stands above, and calls us
+    before = _native.bypass(False)
+    try:
+        check(captured.module.graph, examples, stages.trace.line, options)
+    finally:
+        _native.bypass(before)
 
 
 def _backend_plan(

@@ -9,7 +9,7 @@ from framefuse import _native
 from framefuse.capture.exits.resume_points import ResumePoint, ResumePoints
 from framefuse.capture.record import Recording, Segment, record, resume
 from framefuse.driver.faults import report_bug
-from framefuse.driver.passes import OWN, Pass, check_order, run, through_backend
+from framefuse.driver.passes import OWN, Pass, check_order, run, through_backend, verified
 from framefuse.driver.wiring import connect
 from framefuse.errors import Pinned, Reason, Stop, UserError
 from framefuse.explain.files import publish
@@ -139,6 +139,8 @@ class _Tree:
             if segment.follow is not None:
                 follow = self.state.resume_dispatch(segment.follow, segment.follow.count).dispatch
             entry = _native.Compiled(guards, plan, follow)
+            if options.verify:
+                verified(stages, options)
         except Stop as stop:
             self.refuse(stop.reason)
             self.learn(stop.reason)

@@ -2,44 +2,60 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
+
+from framefuse.ir.values import Value
 
 FACTOR = 4.0  # times eager's own largest distance from the exact result
 ULPS = 4.0  # and this many units in the last place of the largest element
+SPREAD = 8.0  # times how far eager moves with one rounding of its arguments
 DOUBLE, TINY = 32.0, 1e-13  # of float64, where eager itself stands for the exact result, and this much of any value
 
 
-def unlike(found: Any, expected: Any, exact: Any, values: bool = True, flow: float = 0.0) -> str:
+def unlike(
+    found: Value, expected: Value, exact: Value, values: bool = True, flow: float = 0.0, nudged: Value = None
+) -> str:
     """How nested results differ; empty where they do not. ``exact`` is None where nothing is more exact than eager,
-    ``flow`` the size of terms that cancel in them.
+    ``flow`` the size of terms that cancel in them, ``nudged`` what eager gives for arguments one rounding away.
     """
     if type(found) is not type(expected):
         return f"{_short(found)}, eager {_short(expected)}"
     if isinstance(expected, torch.Tensor):
-        return _tensors(found, expected, exact if isinstance(exact, torch.Tensor) else None, values, flow)
+        return _tensors(found, expected, _tensor(exact), values, flow, _tensor(nudged))
     if isinstance(expected, dict):
         if list(found) != list(expected):
             return f"keys {list(found)}, eager {list(expected)}"
-        known = list(exact.values()) if isinstance(exact, dict) else None
-        return unlike(list(found.values()), list(expected.values()), known, values, flow)
+        known, moved = (list(part.values()) if isinstance(part, dict) else None for part in (exact, nudged))
+        return unlike(list(found.values()), list(expected.values()), known, values, flow, moved)
     if isinstance(expected, (list, tuple)):
         if len(found) != len(expected):
             return f"length {len(found)}, eager {len(expected)}"
-        fits = isinstance(exact, (list, tuple)) and len(exact) == len(expected)
-        known = exact if fits else [None] * len(expected)
-        parts = enumerate(zip(found, expected, known, strict=True))
-        return next((f"part {n}: {text}" for n, trio in parts if (text := unlike(*trio, values, flow))), "")
+        known, moved = (_parts(part, len(expected)) for part in (exact, nudged))
+        for number, (mine, theirs, there, beside) in enumerate(zip(found, expected, known, moved, strict=True)):
+            text = unlike(mine, theirs, there, values, flow, beside)
+            if text:
+                return f"part {number}: {text}"
+        return ""
     same = found == expected or (found != found and expected != expected) or not values
     return "" if same else f"{found!r}, eager {expected!r}"
 
 
-def _short(value: Any) -> str:
+def _tensor(value: Value) -> torch.Tensor | None:
+    return value if isinstance(value, torch.Tensor) else None
+
+
+def _parts(value: Value, count: int) -> Value:
+    return value if isinstance(value, (list, tuple)) and len(value) == count else [None] * count
+
+
+def _short(value: Value) -> str:
     return f"tensor {value.detach().flatten()[:4].tolist()}" if isinstance(value, torch.Tensor) else f"{value!r:.80}"
 
 
-def _tensors(found: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor | None, values: bool, flow: float) -> str:
+def _tensors(
+    found: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor | None, values: bool, flow: float,
+    nudged: torch.Tensor | None,
+) -> str:
     if found.dtype is not expected.dtype or found.shape != expected.shape or found.layout is not expected.layout:
         return f"{found.dtype}{list(found.shape)}, eager {expected.dtype}{list(expected.shape)}"
     if found.requires_grad != expected.requires_grad:
@@ -55,7 +71,23 @@ def _tensors(found: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor | 
     if not eager.is_floating_point():
         wrong = mine != eager
         return f"{mine[wrong][:4].tolist()}, eager {eager[wrong][:4].tolist()}" if wrong.any() else ""
-    return numbers(mine, eager, exact.detach() if exact is not None and exact.is_floating_point() else None, flow)
+    truth = exact.detach() if exact is not None and exact.is_floating_point() else None
+    return numbers(mine, eager, truth, max(flow, _moved(eager, nudged)))
+
+
+def _moved(eager: torch.Tensor, nudged: torch.Tensor | None) -> float:
+    """The size of terms that cancel in a result, by how far it moves with a rounding of the arguments. One that moves
+    far stands at a step, and says nothing.
+    """
+    nudged = None if nudged is None else nudged.detach()
+    if nudged is None or nudged.shape != eager.shape or nudged.dtype is not eager.dtype:
+        return 0.0
+    both = eager.isfinite() & nudged.isfinite()
+    if not both.any():
+        return 0.0
+    step = float((nudged[both].double() - eager[both].double()).abs().max())
+    eps = torch.finfo(eager.dtype).eps
+    return SPREAD * step / eps if step <= eps**0.5 * max(1.0, float(eager[both].double().abs().max())) else 0.0
 
 
 def numbers(mine: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor | None, flow: float = 0.0) -> str:

@@ -1,0 +1,74 @@
+"""Writes a case as a program of a few lines that needs nothing but torch and framefuse, and as a test."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+
+import torch
+
+from framefuse.verification.case import Case
+
+FEW = 24  # elements of a tensor that are written out
+SLOWER = 1.1  # times eager's time, from where a case counts as slow
+
+
+def program_text(case: Case, about: str, slow: bool = False) -> str:
+    """A test that shows the fault; ``about`` says in one line which. For a ``slow`` case it compares times."""
+    lines = [f'"""{about}"""', *_head(case, slow), "", "", *case.body[0].splitlines(), "", "", *_tail(case, slow)]
+    return "\n".join(lines) + "\n"
+
+
+def _head(case: Case, slow: bool) -> Iterator[str]:
+    modules = {value.__name__ for name, value in case.body[1].items() if isinstance(value, types.ModuleType)}
+    yield from sorted(f"import {name}" for name in {*modules, "torch", *(("timeit",) if slow else ())})
+    for name, value in case.body[1].items():
+        if isinstance(value, float):
+            yield f'{name} = float("{name}")'
+        elif not isinstance(value, types.ModuleType):
+            yield f"from {value.__module__} import {getattr(value, '__qualname__', name)} as {name}"
+    yield ""
+    yield "import framefuse"
+
+
+def _tail(case: Case, slow: bool) -> Iterator[str]:
+    yield "def test_it_is_as_fast_as_eager():" if slow else "def test_it_is_as_near_as_eager():"
+    names = []
+    for place, value in enumerate(case.inputs):
+        if isinstance(value, torch.Tensor):
+            names.append(f"x{place}")
+            yield f"    x{place} = {_tensor(value, place)}"
+        else:
+            names.append(repr(value))
+    if slow:
+        yield f"    fast, given = framefuse.compile(f), ({', '.join(names)},)"
+        yield "    eager, compiled = (min(timeit.repeat(lambda: g(*given), number=50)) for g in (f, fast))"
+        yield f"    assert compiled < {SLOWER} * eager, (compiled, eager)"
+        return
+    yield f"    found = framefuse.verify({', '.join(['f', *names])}, training={case.training})"
+    yield "    assert found.ok, str(found)"
+
+
+def _tensor(value: torch.Tensor, place: int) -> str:
+    """An expression for a tensor: the draw that the shrinker tried, its elements, or random ones of its kind."""
+    grad = ".requires_grad_()" if value.requires_grad else ""
+    kind = str(value.dtype)
+    device = "" if value.device.type == "cpu" else f".to({str(value.device)!r})"
+    sizes = tuple(value.shape)
+    drawn = None
+    if value.is_floating_point():
+        drawn = torch.randn(sizes, generator=torch.Generator().manual_seed(place)).to(value.device, value.dtype)
+    if drawn is not None and value.is_contiguous() and torch.equal(drawn, value.detach()):
+        cast = "" if kind == "torch.float32" else f".to({kind})"
+        return f"torch.randn({sizes}, generator=torch.Generator().manual_seed({place})){cast}{device}{grad}"
+    if value.numel() <= FEW:
+        text = f"torch.tensor({value.detach().flatten().tolist()}, dtype={kind}).reshape({sizes})"
+        if not value.is_contiguous():
+            strides = value.stride()
+            order = sorted(range(value.ndim), key=lambda axis: -strides[axis])
+            inverse = [order.index(axis) for axis in range(value.ndim)]
+            text += f".permute({order}).contiguous().permute({inverse})"
+        return f"{text}{device}{grad}"
+    low, high = (int(value.min()), int(value.max()) + 1) if not value.is_floating_point() else (0, 1)
+    draw = f"torch.randint({low}, {high}, {sizes}).to({kind})" if drawn is None else f"torch.randn({sizes}).to({kind})"
+    return f"{draw}{device}{grad}"

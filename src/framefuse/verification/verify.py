@@ -1,0 +1,255 @@
+"""Runs a program eagerly, compiled, and on twice the digits; names the stage, the call and the line that differs."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from framefuse import api
+from framefuse.errors import UserError, kind_of
+from framefuse.ir.values import Arguments, Function, Keywords, Value
+from framefuse.runtime.function import compiled_function
+from framefuse.verification.calls import first_other
+from framefuse.verification.case import Case, cases
+from framefuse.verification.case_text import program_text
+from framefuse.verification.program_state import state_of
+from framefuse.verification.runs import Program, copied, difference, mapped, tensors
+from framefuse.verification.shrink import Shrinker
+
+# What each backend leaves out, the shortest way first: the stage that comes in is at fault where this one differs and
+# those before it do not.
+WAYS = (("aot_eager", "lower"), ("python", "fuse"), ("native", "codegen"))
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What :func:`framefuse.verify` found. ``ok`` says that compiled code is as near to the exact results as eager is.
+
+    Attributes:
+        where, how: which part differs (``result``, ``gradients``, ``arguments``, ``state``, ``aliases``, ``error``).
+        stage: the room of the compiler that the fault is in: ``guards``, ``capture``, ``lower``, ``autodiff``,
+            ``fuse``, ``codegen``, or ``runtime`` where no stretch of the program shows it alone.
+        call, line: the torch call that differs first, and the user's line.
+        case: the smallest program that shows it; ``text`` is that as a file.
+        exact: whether there was a run on twice the digits to compare with.
+    """
+
+    name: str
+    where: str = ""
+    how: str = ""
+    stage: str = ""
+    call: str = ""
+    line: str = ""
+    case: Case | None = field(default=None, repr=False)
+    exact: bool = True
+    checked: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.where
+
+    @property
+    def text(self) -> str:
+        """The smallest program that shows the fault, as a file that runs and is a test; empty where there is none."""
+        return program_text(self.case, f"{self.stage}: {self.call} differs ({self.where})") if self.case else ""
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __str__(self) -> str:
+        measure = "the exact results (float64) as eager is" if self.exact else "eager's results as rounding allows"
+        if self.ok:
+            return f"{self.name}: compiled code is as near to {measure} ({', '.join(self.checked)})"
+        lines = [f"{self.name}: compiled code differs in its {self.where}: {self.how}", f"stage: {self.stage}"]
+        if self.call:
+            lines.append(f"first call that differs: {self.call}{f'  ({self.line})' if self.line else ''}")
+        if self.case is not None:
+            lines += ["smallest program that shows it:", "", self.text]
+        else:
+            lines.append("No stretch of it alone shows this. Report it with the program")
+        return "\n".join(lines)
+
+
+UNVERIFIED = {"verify": False}  # what is compiled to be compared is not itself compared
+
+
+def verify(function: Function, args: Arguments, kwargs: Keywords, training: bool | None) -> Verification:
+    """What :func:`framefuse.verify` gives."""
+    return _Verifier(*program_of(function, args, kwargs, training)).verified()
+
+
+def program_of(
+    function: Function, args: Arguments, kwargs: Keywords, training: bool | None
+) -> tuple[str, Program, dict[str, Value]]:
+    """The name of a program, its call of the function that was compiled or is to be, and the options of that. Faults of
+    the compiler raise under these.
+    """
+    if not callable(function):
+        raise UserError(f"{kind_of(function)} is not callable. Give a function or an nn.Module")
+    compiled = compiled_function(function)
+    options: dict[str, Value] = {**UNVERIFIED, "check": True}
+    if compiled is not None:
+        options |= {"numerics": compiled.options.numerics, "cpu_target": compiled.options.cpu_target}
+        function = compiled.owner if compiled.owner is not None else compiled.function
+    state = state_of(function, (*args, *kwargs.values()))
+    if training is None:
+        training = torch.is_grad_enabled() and _trains(state.tensors.values(), (args, kwargs))
+    name = getattr(function, "__qualname__", type(function).__name__)
+    return name, Program(function, args, kwargs, state, training), options
+
+
+def _trains(owned: Iterable[torch.Tensor], given: Value) -> bool:
+    return any(tensor.requires_grad for tensor in (*owned, *tensors(given)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Verifier:
+    name: str
+    program: Program
+    options: Keywords
+
+    def verified(self) -> Verification:
+        reference = self.program.reference()
+        if reference.eager.error:
+            raise UserError(f"{self.name} fails under eager: {reference.eager.error}. Give arguments that it takes")
+        compiled = self.compiled("native")
+        found = Verification(self.name, exact=reference.exact is not None)
+        checked = []
+        for turn in ("recorded call", "compiled call"):
+            progress(f"{self.name}: {turn}")
+            where, how = difference(self.program.run(compiled), reference)
+            if where:
+                return self.placed(replace(found, where=where, how=f"{how} ({turn})"), self.program)
+            checked.append(turn)
+        for text, changed in variants(self.program):
+            progress(f"{self.name}: {text}")
+            where, how = self.answers(compiled, changed)
+            if where:
+                how = f"{how} (called after other arguments: {text})"
+                fresh, _ = self.answers(self.compiled("native"), changed)
+                if not fresh:
+                    return replace(found, where=where, how=how, stage="guards", call=text)
+                return self.placed(replace(found, where=where, how=how), changed)
+            checked.append(text)
+        progress("")
+        return replace(found, checked=tuple(checked))
+
+    def compiled(self, backend: str) -> Function:
+        made: Function = api.compile(self.program.function, backend=backend, options=self.options)
+        return made
+
+    def answers(self, compiled: Function, program: Program) -> tuple[str, str]:
+        """How compiled code differs on a program that eager runs; empty where it does not."""
+        reference = program.reference()
+        if reference.eager.error:
+            return "", ""
+        for _ in range(2):
+            found = difference(program.run(compiled), reference)
+            if found[0]:
+                break
+        return found
+
+    def placed(self, found: Verification, program: Program) -> Verification:
+        """The verification with the stage, the call, the line and the smallest program."""
+        stretches = cases(program, self.options)
+        if self.answers(self.compiled("eager"), program)[0]:
+            call, line = first_other(program, stretches)
+            return replace(found, stage="capture", call=call, line=line)
+        return located(found, stretches, self.options)
+
+
+def progress(text: str) -> None:
+    """Shows on a terminal what is being run, in one line."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\033[K{text}")
+        sys.stderr.flush()
+
+
+def located(found: Verification, stretches: Iterable[Case], options: Keywords) -> Verification:
+    """The verification with the stage, the call, the line and the smallest program, by the stretches of the program."""
+    for case in stretches:
+        if case.differs(options)[0]:
+            progress(f"{found.name}: making it smaller")
+            small = Shrinker(lambda tried: bool(tried.differs(options)[0])).shrunk(case)
+            call, line = last_call(small)
+            progress("")
+            return replace(found, stage=stage_of(small, options), call=call, line=line, case=small)
+    return replace(found, stage="runtime")
+
+
+def stage_of(case: Case, options: Keywords) -> str:
+    """The first stage with which a case differs."""
+    for backend, stage in WAYS:
+        where, _ = case.differs(options, backend)
+        if where:
+            return "autodiff" if stage == "lower" and where == "gradients" else stage
+    return "codegen"
+
+
+def last_call(case: Case) -> tuple[str, str]:
+    """The call that gives the result of a case, and its line."""
+    call = [node for node in case.graph.nodes if node.op not in ("placeholder", "output")][-1:]
+    if not call:
+        return "", ""
+    target = call[0].target
+    return target if isinstance(target, str) else target.__name__, str(call[0].meta.get("stack_trace") or "")
+
+
+def variants(program: Program) -> Iterator[tuple[str, Program]]:
+    """The program on other arguments, each with what is another: tensors of other values, one number at a time, the
+    mode of a module. Guards must tell them apart, or the trace hold for both.
+    """
+    args, kwargs = program.args, program.kwargs
+    names = _parameters(program.function)
+    yield "other values", replace(program, args=mapped(args, _reversed), kwargs=mapped(kwargs, _reversed))
+    for place, value in enumerate(args):
+        other = _other(value)
+        if other is not None:
+            name = names[place] if place < len(names) else f"args[{place}]"
+            text = f"{name} was {value!r}, is {other!r}"
+            yield text, replace(program, args=(*args[:place], other, *args[place + 1 :]))
+    for key, value in kwargs.items():
+        other = _other(value)
+        if other is not None:
+            yield f"{key} was {value!r}, is {other!r}", replace(program, kwargs={**kwargs, key: other})
+    for size in sorted({size for tensor in tensors((args, kwargs)) for size in tensor.shape if size > 1}):
+        yield f"sizes of {size} are {size + 1}", replace(
+            program,
+            args=mapped(args, lambda tensor, size=size: _grown(tensor, size)),  # type: ignore[misc]
+            kwargs=mapped(kwargs, lambda tensor, size=size: _grown(tensor, size)),  # type: ignore[misc]
+        )
+
+
+def _parameters(function: Function) -> list[str]:
+    try:
+        return list(inspect.signature(getattr(function, "forward", function)).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+def _reversed(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements in the opposite order."""
+    twin = copied(tensor)
+    if 0 in tensor.stride():
+        return twin
+    with torch.no_grad():
+        return twin.copy_(tensor.detach().flatten().flip(0).reshape(tensor.shape))
+
+
+def _grown(tensor: torch.Tensor, size: int) -> torch.Tensor:
+    """With one more wherever a dimension has ``size``: the last entries once more."""
+    found = tensor.detach()
+    for axis in [axis for axis, each in enumerate(tensor.shape) if each == size]:
+        found = torch.cat([found, found.narrow(axis, size - 1, 1)], axis)
+    return copied(found.requires_grad_(tensor.requires_grad))
+
+
+def _other(value: Value) -> Value:
+    """Another number or truth of the same type, None for other arguments."""
+    if isinstance(value, bool):
+        return not value
+    return value + 1 if type(value) in (int, float) else None

@@ -1,0 +1,207 @@
+"""Faults are planted in each stage of the compiler: `verify` names stage and call, and gives a program of few lines."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import framefuse
+from framefuse.autodiff import registry
+from framefuse.capture.recording.recorder import Recorder
+from framefuse.codegen.llvm import pointwise, reductions
+from framefuse.codegen.llvm.builder import Builder
+from framefuse.driver import passes as driver_passes
+from framefuse.fuse import passes as fuse_passes
+from framefuse.guards import program as guards
+from framefuse.ir import ops
+from framefuse.ir.passes import Pass
+from framefuse.lower import element as e
+from framefuse.lower import rules
+
+Patch = pytest.MonkeyPatch
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is broken, the program that meets it, and what is to be said of it."""
+
+    plant: Callable[[Patch], None]
+    program: Callable[..., Any]
+    inputs: Callable[[], tuple[Any, ...]]
+    stage: str
+    call: str
+    training: bool = field(default=False)
+
+
+def _x(*shape: int, grad: bool = False) -> Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(1)).add_(0.5).requires_grad_(grad)
+
+
+def _row(name: str, **changed: Any) -> Callable[[Patch], None]:
+    """Another row of the table of primitives."""
+    return lambda patch: patch.setitem(ops.TABLE, name, dataclasses.replace(ops.TABLE[name], **changed))
+
+
+def _rule(target: Any, function: Callable[..., Any]) -> Callable[[Patch], None]:
+    """Another lowering."""
+    entry = dataclasses.replace(rules._BY_TARGET[target], function=function)
+    return lambda patch: patch.setitem(rules._BY_TARGET, target, entry)
+
+
+def _code(name: str, function: Callable[..., Any], table: dict[str, Any] = pointwise.FLOAT) -> Callable[[Patch], None]:
+    """Other instructions."""
+    return lambda patch: patch.setitem(table, name, function)
+
+
+def _unguarded(kind: str) -> Callable[[Patch], None]:
+    """A kind of fact that no guard checks."""
+    return lambda patch: patch.setitem(guards.RULES, kind, lambda builder, fact, node: None)
+
+
+def _in_fuse(change: Callable[[Any, Any], Any]) -> Callable[[Patch], None]:
+    """A pass of fuse that gives other nodes: ``change(builder, node)`` makes one, or None for what stays."""
+
+    def plant(patch: Patch) -> None:
+        planted = Pass("planted", "graph", lambda graph, setting: framefuse.rewritten(graph, change))
+        patch.setattr(fuse_passes, "PASSES", (planted, *fuse_passes.PASSES))
+
+    return plant
+
+
+def _recorded(change: Callable[[Any], Any]) -> Callable[[Patch], None]:
+    """Arguments of torch calls are recorded as others."""
+    argument = Recorder.argument
+    return lambda patch: patch.setattr(Recorder, "argument", lambda self, value: change(argument(self, value)))
+
+
+def _dropped_term(b: Builder, op: str, dtype: Any, groups: list[Any]) -> Any:
+    """The fold of accumulators, without the last one."""
+    return _tree(b, op, dtype, groups[:-1] if len(groups) > 1 else groups)
+
+
+_tree = reductions.tree
+
+
+FAULTS = {
+    # ---- derivatives ----
+    "the derivative of sin is -cos": Fault(
+        _row("sin", derivative=("neg(mul(g, cos(a)))",)),
+        lambda x: (x * 2).sin().sum(), lambda: (_x(3, 4, grad=True),), "autodiff", "sin", True,
+    ),
+    "the derivative of a product forgets an operand": Fault(
+        _row("mul", derivative=("mul(g, b)", "g")),
+        lambda x, y: (x.exp() * y.cos()).tanh(), lambda: (_x(5, grad=True), _x(5, grad=True)), "autodiff", "mul", True,
+    ),
+    "no gradient flows through cos": Fault(
+        _row("cos", derivative=("zero",)),
+        lambda x: (x.exp().cos() + x).sum(0), lambda: (_x(4, 3, grad=True),), "autodiff", "cos", True,
+    ),
+    "the gradient of a sum is doubled": Fault(
+        lambda patch: patch.setitem(registry.ROWS, "sum", _doubled(registry.ROWS["sum"])),
+        lambda x: x.sin().sum(1).exp(), lambda: (_x(4, 3, grad=True),), "autodiff", "sum", True,
+    ),
+    # ---- lowering ----
+    "relu is leaky": Fault(
+        _rule(torch.relu, lambda lo, input: lo.compute(lambda a: e.maximum(a * 0.01, a), input)),
+        lambda x: torch.relu(x - 1).sum(1) * 2, lambda: (_x(4, 5),), "lower", "relu",
+    ),
+    "softmax is not shifted": Fault(
+        _rule(torch.softmax, lambda lo, input, dim, dtype=None: _unshifted(lo, input, dim)),
+        lambda x: torch.softmax(x * 400, 1) + 1, lambda: (_x(4, 5),), "lower", "softmax",
+    ),
+    "the mean divides by one less": Fault(
+        _rule(Tensor.mean, lambda lo, input, dim, keepdim=False: lo.compute(
+            lambda a: a / 4.0, lo.reduce("sum", input, (1,), keepdim))),
+        lambda x: x.exp().mean(1).log(), lambda: (_x(4, 5),), "lower", "mean",
+    ),
+    "a roll goes one further": Fault(
+        _rule(torch.roll, lambda lo, input, shifts, dims: lo.cat(
+            (lo.slice(input, (1,), (1,), (5,)), lo.slice(input, (0,), (1,), (1,))), 0)),
+        lambda x: torch.roll(x.cos(), 1, 0) * 3, lambda: (_x(6),), "lower", "roll",
+    ),
+    # ---- fusion ----
+    "fuse swaps the operands of a difference": Fault(
+        _in_fuse(lambda node, operands, build: build.pointwise("sub", *reversed(operands))
+                 if node.op == "sub" else None),
+        lambda x, y: (x.exp() - y).tanh() * 2, lambda: (_x(7), _x(7)), "fuse", "sub",
+    ),
+    "fuse takes a minimum for a maximum": Fault(
+        _in_fuse(lambda node, operands, build: build.pointwise("minimum", *operands)
+                 if node.op == "maximum" else None),
+        lambda x, y: torch.maximum(x, y * y).cos(), lambda: (_x(7), _x(7)), "fuse", "maximum",
+    ),
+    "fuse forgets a cosine": Fault(
+        _in_fuse(lambda node, operands, build: operands[0] if node.op == "cos" else None),
+        lambda x: (x.cos() * 3).sum(), lambda: (_x(5, 5),), "fuse", "cos",
+    ),
+    # ---- code ----
+    "code adds for a subtraction": Fault(
+        _code("sub", Builder.add),
+        lambda x, y: (x - y).exp(), lambda: (_x(40), _x(40)), "codegen", "sub",
+    ),
+    "code rounds half away": Fault(
+        _code("round", lambda b, x: b.intrinsic("round", x)),
+        lambda x: (x * 0 + 2.5).round() * 2, lambda: (_x(9),), "codegen", "round",
+    ),
+    "code has three digits of exp": Fault(
+        _code("exp", lambda b, x: b.mul(_exp(b, x), b.like(1.001, x)), pointwise.FLOAT32),
+        lambda x: (x * 2).exp().sqrt(), lambda: (_x(33),), "codegen", "exp",
+    ),
+    "code forgets accumulators of a sum": Fault(
+        lambda patch: patch.setattr(reductions, "tree", _dropped_term),
+        lambda x: x.cos().sum(1) * 2, lambda: (_x(3, 517),), "codegen", "sum",
+    ),
+    # ---- capture and guards ----
+    "numbers are recorded as others": Fault(
+        _recorded(lambda found: 2.5 if found == 2.0 and type(found) is float else found),
+        lambda x: x.sin() * 2.0 + 1, lambda: (_x(4),), "capture", "mul",
+    ),
+    "axes are recorded as others": Fault(
+        _recorded(lambda found: 0 if found == 1 and type(found) is int else found),
+        lambda x: x.sin().cumsum(1) + 0.5, lambda: (_x(4, 4),), "capture", "cumsum",
+    ),
+    "no guard holds a flag": Fault(
+        _unguarded("is"),
+        lambda x, flag: x.sin() if flag else x.cos(), lambda: (_x(4), True), "guards", "flag was True, is False",
+    ),
+    "no guard holds a relation": Fault(
+        lambda patch: patch.setattr(driver_passes, "build", lambda assumptions, **rest: guards.build(
+            dataclasses.replace(assumptions, relations=()), **rest)),
+        lambda x, n: x.sin() if n > 2 else x.cos(), lambda: (_x(4), 2), "guards", "n was 2, is 3",
+    ),
+    "flags of calls are recorded as others": Fault(
+        _recorded(lambda found: False if found is True else found),
+        lambda x: x.exp().var(1, unbiased=True) * 2, lambda: (_x(4, 4),), "capture", "var",
+    ),
+}  # fmt: skip
+_exp = pointwise.FLOAT32["exp"]
+
+
+def _doubled(rule: registry.Vjp) -> registry.Vjp:
+    def doubled(builder: Any, node: Any, g: Any, need: Any) -> Any:
+        return rule(builder, node, builder.pointwise("add", g, g), need)
+
+    return doubled
+
+
+def _unshifted(lo: Any, input: Any, dim: int) -> Any:
+    powers = lo.compute(e.exp, input)
+    return lo.compute(lambda a, s: a / s, powers, lo.reduce("sum", powers, (dim,), True))
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found(name: str, monkeypatch: Patch) -> None:
+    fault = FAULTS[name]
+    fault.plant(monkeypatch)
+    found = framefuse.verify(fault.program, *fault.inputs(), training=fault.training)
+    assert not found.ok
+    assert (found.stage, found.call) == (fault.stage, fault.call), str(found)
+    if found.case is not None:
+        assert len([line for line in found.text.splitlines() if line]) <= 15, found.text
+    monkeypatch.undo()
