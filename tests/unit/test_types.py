@@ -7,7 +7,7 @@ import pytest
 
 from module_map import PACKAGE, ROOT
 
-ROOMS = ("autodiff", "capture", "driver", "explain", "guards", "lower", "run", "runtime")
+ROOMS = ("autodiff", "capture", "driver", "explain", "fuse", "guards", "lower", "run", "runtime")
 TORCHS = {"runtime/cuda_graphs.py"}  # handles and functions of torch's that torch says nothing of
 
 

@@ -247,7 +247,7 @@ def refuse_sparse(node: Node) -> None:
         raise Stop(reason("gradient", f"{name} gives a sparse gradient", node.line))
 
 
-# Where a call is told by name to give sparse gradients.
+# The argument that asks a call for sparse gradients, by the name of the call.
 FLAGS = ("sparse", "sparse_grad")
 
 

@@ -89,7 +89,7 @@ def _by_storage(entries: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
 def derivatives(
     halves: Halves, trace: Trace, compile: Compile, report: Callable[[Exception], Reason]
 ) -> tuple[Derivative, ...]:
-    """The places in autograd of the graph that was cut in ``halves``; ``report`` is told of faults of ours."""
+    """The places in autograd of the graph that was cut in ``halves``; ``report`` gets the compiler's own faults."""
     cases = [_Cases(piece, trace, compile, report) for piece in halves.pieces]
     return tuple(Derivative(each.piece, trace.line, each.compile, each.reference, each.reads) for each in cases)
 

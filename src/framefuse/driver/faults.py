@@ -29,6 +29,6 @@ def report_bug(error: Exception, line: Line, options: Options, stages: Compilati
             _reported[fact] = f"with the folder {write_fault(options.report, error, line, stages)}"
         except Exception as other:
             _reported[fact] = f"with the program (no report was written: {other})"
-        told = "%s: framefuse failed on it: %s. The call ran eagerly; please report this %s"
-        logger.warning(told, line, fact, _reported[fact])
+        message = "%s: framefuse failed on it: %s. The call ran eagerly; please report this %s"
+        logger.warning(message, line, fact, _reported[fact])
     return reason("fault", fact, line, f"Report it {_reported[fact]}; nothing else is affected.")

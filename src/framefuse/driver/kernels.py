@@ -53,8 +53,8 @@ def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, Ker
         except Exception as error:
             if options.check or not _backend(item, options).slow:
                 raise
-            told = str(error).strip().splitlines() or [""]
-            return Unsupported(f"{type(error).__name__}: {told[0][:200]}")
+            lines = str(error).strip().splitlines() or [""]
+            return Unsupported(f"{type(error).__name__}: {lines[0][:200]}")
 
     if len(distinct) > 1 and any(_backend(item, options).slow for item in distinct.values()):
         with ThreadPoolExecutor(min(len(distinct), COMPILERS)) as pool:

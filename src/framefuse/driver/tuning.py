@@ -27,7 +27,7 @@ from framefuse.runtime.trial import NotMeasured, Trial, elements, trial
 
 BATCH = 8  # kernels whose candidates are compiled together: nothing compiles while something is timed
 MARGIN = 0.98  # of the time of what is taken without measuring, from which on another wins
-PATIENCE = 2.0  # seconds after which it is told what is going on
+PATIENCE = 2.0  # seconds after which a line is logged of what is going on
 # compile(item, choice or None) gives the code of a kernel, or raises.
 Compile = Callable[[RunKernel, Choice | None], KernelCode]
 _measuring = threading.Lock()  # two threads that measure at once would measure each other
@@ -124,7 +124,7 @@ class Tuner:
         self.trial_of = functools.cache(trial_of or trial)
         self.begun = time.perf_counter()
         self.end = self.begun + budget
-        self.told = self.begun + PATIENCE
+        self.next_line = self.begun + PATIENCE
         self.compiling = 0.0
         self.found: dict[Hashable, Tuned] = {}
 
@@ -183,7 +183,7 @@ class Tuner:
             if code is not None or (first and offer is not None):
                 self._won(key, item, winner, code, code_of)
                 if item.kernel.product is not None and offer is None:
-                    return None  # it was told when the product was chosen
+                    return None  # it was reported when the product was chosen
                 won = "" if first else describe(winner.choice)
                 self.found[key] = Tuned(item.kernel.title, winner.candidates, 0, won, winner.first, winner.best, True)
                 return None
@@ -272,8 +272,8 @@ class Tuner:
     def _tell(self, what: str) -> None:
         """Says what takes long."""
         now = time.perf_counter()
-        if now > self.told:
-            self.told = now + PATIENCE
+        if now > self.next_line:
+            self.next_line = now + PATIENCE
             print(f"framefuse: {what}, {now - self.begun:.0f} s", file=sys.stderr, flush=True)
 
 

@@ -26,12 +26,12 @@ def write_fault(folder: str, error: BaseException, line: Line, stages: Compilati
     the same folder. ``stages`` is what was made before it. Raises OSError where nothing can be written.
     """
     base = Path(folder) if folder else Path(platformdirs.user_cache_dir("framefuse")) / "faults"
-    told = "".join(traceback.format_exception(error))
+    trace = "".join(traceback.format_exception(error))
     target = base / f"fault_{type(error).__name__}_{_mark(error)}"
     os.makedirs(target, exist_ok=True)
     for old in target.iterdir():
         old.unlink()
-    (target / "error.txt").write_text(told, encoding="utf-8")
+    (target / "error.txt").write_text(trace, encoding="utf-8")
     for name, text in _files(line, stages):
         try:
             content = text()

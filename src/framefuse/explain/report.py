@@ -168,7 +168,7 @@ def _graph(product: Product, beginning: Line | None) -> GraphReport:
         seconds=seconds,
         saved=saved,
         backward=tuple(_work(case) for case in cases),
-        uncompiled=tuple(told for derivative in derivatives for told in derivative.reasons.items()),
+        uncompiled=tuple(row for derivative in derivatives for row in derivative.reasons.items()),
         tuning=total(measured) if measured else None,
         passes=_passes(product),
         replays=_replays(product),
@@ -342,8 +342,8 @@ def _compile(e: Explanation) -> list[str]:
     if not total:
         return []
     trains = any(graph.saved is not None for graph in e.graphs)  # others only pass through autodiff
-    told = [(name, seconds) for name, seconds in total.items() if trains or name != "autodiff"]
-    parts = ", ".join(f"{name} {seconds * 1e3:.1f}" for name, seconds in told)
+    shown = [(name, seconds) for name, seconds in total.items() if trains or name != "autodiff"]
+    parts = ", ".join(f"{name} {seconds * 1e3:.1f}" for name, seconds in shown)
     return [f"  compile  {sum(total.values()) * 1e3:.1f} ms: {parts}", *_passes_of_fuse(e)]
 
 

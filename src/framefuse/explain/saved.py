@@ -22,7 +22,7 @@ def saved_bytes(halves: Halves, hints: Mapping[Symbol, int]) -> int:
 
 
 def _memory(place: int, node: Node) -> Hashable:
-    """What tells the memory of saved tensors apart: a tape has each result with its graph and without."""
+    """What distinguishes the memory of saved tensors: a tape has each result with its graph and without."""
     if node.op == "result" and isinstance(node.inputs[0].attr("target"), Taped) and node.attr("path")[0] in (0, 1):
         return node.inputs[0], node.attr("path")[1]
     return place

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 from framefuse.fuse.graph.biases import with_biases_apart
 from framefuse.fuse.graph.copies import with_single_copies
@@ -31,8 +31,11 @@ from framefuse.ir.schedule import Schedule
 from framefuse.ir.target import Targets, on_cpu
 from framefuse.ir.verify import verify
 
+T = TypeVar("T")
+R = TypeVar("R")
 
-def _alone(change: Callable[[Any], Any]) -> Callable[[Any, Setting], Any]:
+
+def _alone(change: Callable[[T], R]) -> Callable[[T, Setting], R]:
     """A pass that needs no setting."""
     return lambda value, setting: change(value)
 

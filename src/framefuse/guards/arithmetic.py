@@ -72,8 +72,8 @@ class Arithmetic:
     def _constant(self, value: int) -> int:
         return self._apply("const", value, 0)
 
-    def _apply(self, op: str, left: int | float, right: int, told: str = "") -> int:
-        key = (op, told or left, right)
+    def _apply(self, op: str, left: int | float, right: int, text: str = "") -> int:
+        key = (op, text or left, right)
         if key not in self._known:
             number = self._known[key] = self.fresh()
             self.emitted.append(("number", (op, number, left, right)))

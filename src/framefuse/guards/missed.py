@@ -22,7 +22,7 @@ def missed(
 ) -> str | None:
     """Why none of ``known`` takes the bound arguments ``values``: guard sets, each with the facts it was made of.
 
-    Of several the one is told that holds the furthest. ``names`` are the user's words for arguments, ``free`` the
+    Of several the one is named that holds the furthest. ``names`` are the user's words for arguments, ``free`` the
     places of which the next trace takes any value. None where one does take them, or nothing is known.
     """
     asked = ((guards, facts) for guards, facts in known if guards.program.instructions)
@@ -35,7 +35,7 @@ def missed(
 
 
 def _reach(guards: _native.GuardSet, values: tuple[Value, ...]) -> float:
-    """How much of a guard program holds; the first instruction that fails is told by its number."""
+    """How much of a guard program holds; the number of the first instruction that fails."""
     failed = guards.check(values)
     return failed / len(guards.program.instructions) if isinstance(failed, int) else 1.0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from framefuse.ir.builder import Builder, Unprovable
 from framefuse.ir.comparisons import Relation
@@ -13,9 +12,10 @@ from framefuse.ir.numbers import Expr, Real, Symbol, expr
 from framefuse.ir.ops import CREATE, TABLE, VIEW
 from framefuse.ir.rewrite import replaced
 from framefuse.ir.strides import dense_order
+from framefuse.ir.values import Value
 
 LAYOUT = "orders", "views"  # the attributes of a call that say how its operands lie: of no interest to a pattern
-Pairs = list[tuple[Expr | Real | int, Any]]
+Pairs = list[tuple[Expr | Real | int, Value]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Match:
 
     nodes: dict[Node, Node]
     sizes: dict[Symbol, Expr] = field(default_factory=dict)
-    floats: dict[str, Any] = field(default_factory=dict)
+    floats: dict[str, Value] = field(default_factory=dict)
     relations: list[Relation] = field(default_factory=list)  # that must hold of sizes
 
 
@@ -181,7 +181,7 @@ def _alike(mine: Node, theirs: Node, pairs: Pairs) -> bool:
     return all(name in LAYOUT or _agree(value, other, pairs) for (name, value), (_, other) in rows)
 
 
-def _agree(mine: Any, theirs: Any, pairs: Pairs) -> bool:
+def _agree(mine: Value, theirs: Value, pairs: Pairs) -> bool:
     if isinstance(mine, (Expr, Real)):
         pairs.append((mine, theirs))
         return isinstance(theirs, (Expr, Real, int, float))
@@ -249,7 +249,7 @@ def _symbol(size: Expr) -> Symbol | None:
     return symbol if symbol.expr is size or symbol.expr == size else None
 
 
-def _equal(mine: Expr | Real | int, theirs: Any, match: Match, graph: Graph) -> bool:
+def _equal(mine: Expr | Real | int, theirs: Value, match: Match, graph: Graph) -> bool:
     """Whether a number of the pattern is that of the graph, on the recorded sizes; notes what it takes of sizes."""
     if isinstance(mine, Real):
         if mine.op == "symbol":
@@ -282,7 +282,7 @@ class _Exchanged:
     ) -> None:
         self.exchange, self.match, self.builder, self.now, self.root = exchange, match, builder, now, root
         self.sizes: dict[Symbol, Expr] = {}
-        self.floats: dict[str, Any] = {}
+        self.floats: dict[str, Value] = {}
 
     def made(self) -> Node | None:
         """What comes in the place of the pattern's result; None where sizes that are known only at run time decide."""
@@ -339,7 +339,7 @@ class _Exchanged:
             return node
         return self.builder.opaque("expand", (node,), (), node.dtype, node.shape, None, node.device)
 
-    def _number(self, value: Any) -> Any:
+    def _number(self, value: Value) -> Value:
         """An attribute or size with the sizes and floats of this place."""
         if isinstance(value, Expr):
             return value.substitute(self.sizes)
@@ -353,7 +353,7 @@ class _Exchanged:
             return slice(self._number(value.start), self._number(value.stop), self._number(value.step))
         return value
 
-    def _real(self, value: Real) -> Any:
+    def _real(self, value: Real) -> Value:
         if value.op == "symbol":
             return self.floats.get(value.args[0], value)
         if value.op in ("const", "int", "bits"):
@@ -362,7 +362,7 @@ class _Exchanged:
         return Real(value.op, parts)
 
     @staticmethod
-    def _as_real(value: Any) -> Real:
+    def _as_real(value: Value) -> Real:
         if isinstance(value, Real):
             return value
         return Real("int", (value,)) if isinstance(value, Expr) else Real("const", (float(value),))

@@ -150,5 +150,5 @@ class Schedule:
     steps: tuple[Step, ...] = ()
 
     def with_steps(self, steps: tuple[Step, ...]) -> Schedule:
-        """The schedule that tells how it came to be."""
+        """The schedule with the steps that made it."""
         return replace(self, steps=steps)

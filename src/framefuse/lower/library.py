@@ -18,7 +18,7 @@ TORCH_NAMES = ("torch", "torch.nn.functional", "torch._tensor", "torch.functiona
 
 def of_torch(target: Value) -> bool:
     """Whether the callable is torch's own, so that its results' sizes follow from sizes alone (but for those
-    that :func:`sized_by_data` tells).
+    that :func:`sized_by_data` decides).
     """
     module = getattr(target, "__module__", None)
     if module is not None:

@@ -330,7 +330,7 @@ class _Lowerer:
                 raise Stop(reason("gradient", text, call.line))
 
     def _probed(self, call: Call, metas: Sequence[TensorMeta]) -> tuple[Shape, ...] | None:
-        """The shapes that the call gives where one run of it without data after the other tells them."""
+        """The shapes that the call gives, from runs of it without data at several sizes."""
         contents = self.values.contents
         operands = {value: contents[value].shape for value in refs((call.args, call.kwargs))}
         if all(size.constant is not None for shape in operands.values() for size in shape):
@@ -525,9 +525,9 @@ class _Lowerer:
         binder = {symbol: node for symbol, node, _ in self.calls.bound}
         if binder:  # numbers that leave the call may be run-time sizes of tensors that do not
             effects = [(effect.key, effect.value) for effect in self.trace.effects]
-            told = [number.substitute(self.symbols) for number in numbers_in((self.trace.result, effects))]
+            shown = [number.substitute(self.symbols) for number in numbers_in((self.trace.result, effects))]
             late_arguments = [(each.args, each.kwargs) for each in late]
-            waiting += {binder[symbol] for symbol in symbols_in((told, late_arguments)) if symbol in binder}
+            waiting += {binder[symbol] for symbol in symbols_in((shown, late_arguments)) if symbol in binder}
         while waiting:
             node = waiting.pop()
             if node not in marked:

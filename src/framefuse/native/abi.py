@@ -507,7 +507,7 @@ unknown: dict[str, str] = {}
 
 
 def initialise(without: Iterable[str] = ()) -> frozenset[str]:
-    """Probes torch and tells the extension; returns the names of :data:`FACTS` that are known.
+    """Probes torch and passes what it found to the extension; returns the names of :data:`FACTS` that are known.
 
     ``without`` names facts to leave out, for tests of the slower ways; ValueError for another name. May be called
     again at any time: programs made before go on with the new facts.

@@ -45,13 +45,13 @@ class _Saves(torch.autograd.Function):
         return torch.zeros(())
 
 
-def modified(tensor: torch.Tensor, told: tuple[int, int, str | None]) -> None:
-    """Raises what torch does for a saved tensor that was changed in place since it had a version. ``told`` is that, and
-    where the tensor stands for an output, which one of which node.
+def modified(tensor: torch.Tensor, noted: tuple[int, int, str | None]) -> None:
+    """Raises what torch does for a saved tensor that was changed in place since it had a version. ``noted`` is that,
+    and where the tensor stands for an output, which one of which node.
 
     Torch itself says it, of a tensor that is saved now and pretends to be as old as that.
     """
-    expected, output, name = told
+    expected, output, name = noted
     now = tensor._version
     torch._C._autograd._unsafe_set_version_counter((tensor,), (expected,))
     try:

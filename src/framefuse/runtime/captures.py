@@ -273,5 +273,5 @@ def _bytes(tensor: Tensor) -> int:
 def _words(error: Exception) -> str:
     if isinstance(error, Refused):
         return str(error)
-    told = str(error).strip().splitlines() or [""]
-    return f"capturing failed: {type(error).__name__}: {told[0][:200]}"
+    lines = str(error).strip().splitlines() or [""]
+    return f"capturing failed: {type(error).__name__}: {lines[0][:200]}"

@@ -66,7 +66,7 @@ class CudaGraphs:
             tensor.record_stream(now)
 
     def settings(self) -> Settings:
-        """What torch's libraries are told by the process, which a captured call has read once."""
+        """The process's settings of torch's libraries, which a captured call has read once."""
         return tuple(map(operator.call, SETTINGS))
 
     def bytes(self) -> int:
@@ -87,7 +87,7 @@ class CudaGraphs:
         return int(torch.cuda.get_device_properties(self.index).total_memory)
 
     def clocked(self, run: Callable[[], T]) -> tuple[T, Callable[[], tuple[float, float]]]:
-        """What ``run`` gives, and what tells later the seconds that it took and those that the device worked on it."""
+        """What ``run`` gives, and a function of the seconds that it and the device took, to call later."""
         first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         first.record()
         start = time.perf_counter()
@@ -95,11 +95,11 @@ class CudaGraphs:
         host = time.perf_counter() - start
         last.record()
 
-        def told() -> tuple[float, float]:
+        def seconds() -> tuple[float, float]:
             last.synchronize()
             return host, first.elapsed_time(last) * 1e-3
 
-        return result, told
+        return result, seconds
 
     def handle(self) -> Handle:
         """A new pool of memory, for graphs that never run at the same time."""

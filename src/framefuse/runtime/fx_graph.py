@@ -311,15 +311,15 @@ def _in_its_mode(function: Function) -> Function:
 
 def _with_gradients(function: Function, places: tuple[int, ...]) -> Function:
     """The function, which fails where a result has no gradient that has one under eager: the call then runs eagerly."""
-    told = False
+    logged = False
 
     def call(*args: Value) -> Value:
-        nonlocal told
+        nonlocal logged
         results = function(*args)
         if not all(results[place].requires_grad for place in places):
-            if not told:
+            if not logged:
                 logger.warning("A backend's result does not require grad where eager's does: such calls run eagerly")
-            told = True
+            logged = True
             raise RuntimeError("a result of the backend does not require grad")
         return results
 

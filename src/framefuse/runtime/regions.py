@@ -173,7 +173,7 @@ class _Reader:
             raise Refused(f"{step.name} is differentiated by torch, in objects that each run makes anew")
         if getattr(step.function, "tape", "") == "made":
             self.taped = True
-            if given:  # who writes to them between forward and backward must be told
+            if given:  # a write to them between forward and backward must be noticed
                 raise Refused(f"{step.name} is differentiated by torch, which looks after its arguments")
         else:
             self.tapes |= given | {slot for slot in _slots_in(step.args[1]) if self.plan.slots[slot].place == "input"}

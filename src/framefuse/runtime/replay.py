@@ -266,7 +266,7 @@ class _Fresh:
 
 
 def _over(memory: Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> Tensor:
-    """A tensor in this memory that is no view of another one: autograd may be told of it."""
+    """A tensor in this memory that is no view of another one: autograd may keep a version of it."""
     return torch.empty(0, dtype=memory.dtype, device=memory.device).set_(memory.untyped_storage(), offset, size, stride)
 
 

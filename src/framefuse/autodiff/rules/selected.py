@@ -1,4 +1,4 @@
-"""Gradients of what selects elements along a dimension: each goes to the position that the library told."""
+"""Gradients of what selects elements along a dimension: each goes to the position that the library gave."""
 
 from __future__ import annotations
 

@@ -181,9 +181,9 @@ class Natives:
                 for part in (*args, *kwargs.values()):
                     pin_nested(part)
             if type(target) is types.FunctionType:
-                told = () if unseen else recorder.told
+                handed = () if unseen else recorder.mode_arguments
                 for part in (*args, *kwargs.values()):
-                    if isinstance(part, CONTAINERS) and id(part) not in told:  # its Python code looked into it
+                    if isinstance(part, CONTAINERS) and id(part) not in handed:  # its Python code looked into it
                         recorder.contents.guard_deep_contents(part)
             return value
         if type(target) in leaves.NATIVE_KINDS and row_of(target).shows:

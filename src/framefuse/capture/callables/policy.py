@@ -70,7 +70,7 @@ def policy_of(recorder: Recorder, target: Value, args: Arguments, kwargs: Keywor
             return "torch"
         if kind is weakref.ReferenceType and recorder.sources.is_made(target):
             return "new"
-        if kind in GETTERS:  # no fact tells what one looks for
+        if kind in GETTERS:  # no fact holds what one looks for
             return "pure" if recorder.sources.holds(target) or not recorder.sources.knows(target) else None
         return "pure" if numbers_of_numpy(target, args, kwargs) else None
     except Exception as fault:

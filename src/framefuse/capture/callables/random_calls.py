@@ -20,7 +20,7 @@ STATES = ("manual_seed", "get_state", "set_state")
 
 
 def _record(recorder: Recorder, function: Function, name: str, args: Arguments) -> Value:
-    with torch._C.DisableTorchFunction():  # no function mode is told of these calls
+    with torch._C.DisableTorchFunction():  # no function mode sees these calls
         return recorder.run(function, name, args, {})
 
 

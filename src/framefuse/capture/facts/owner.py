@@ -21,7 +21,7 @@ class Places(Protocol):
 
 
 class Owner(Protocol):
-    """Who is told what a program learnt about a run-time number."""
+    """Gets what a program learns about a run-time number."""
 
     @property
     def alive(self) -> bool: ...

@@ -114,8 +114,8 @@ class Calls:
                 args = args if owner is None else (owner, *args)
                 target = sources.read(state, "getattr", "function", state.function)
                 continue
-            told = sources.holds(target) or not sources.knows(target)  # no fact tells the names in any other
-            if kind is operator.methodcaller and told and len(args) == 1 and not kwargs:
+            fixed = sources.holds(target) or not sources.knows(target)  # no fact holds the names in any other
+            if kind is operator.methodcaller and fixed and len(args) == 1 and not kwargs:
                 maker, parts = target.__reduce__()
                 if maker is operator.methodcaller:
                     target, args = self.machine.attributes.attribute_now(frame, args[0], parts[0]), parts[1:]
@@ -132,7 +132,7 @@ class Calls:
                 continue
             if isinstance(target, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
                 break
-            if kind is operator.attrgetter and told and len(args) == 1 and not kwargs:
+            if kind is operator.attrgetter and fixed and len(args) == 1 and not kwargs:
                 self.machine.finish(frame, self._get_attributes(frame, target, args[0]), continuation)
                 return None
             if is_repeatable(target, args, kwargs, sources):

@@ -90,7 +90,7 @@ class Recorder:
         self.generators = False
         self.stand_ins: Memo = {}  # the real generators that frames got as the recording ended, by id
         self.mode_calls = 0
-        self.told: tuple[int, ...] = ()  # what the last of them was given
+        self.mode_arguments: tuple[int, ...] = ()  # the ids of what the last of them was given
         self.paused = False
         self.first_module_call = True
         self.works: dict[int, tuple[dist.Work, tuple[Ref, ...]]] = {}  # collectives under way, with what they fill
@@ -106,7 +106,7 @@ class Recorder:
     def note_mode_call(self, args: Arguments, kwargs: Keywords) -> None:
         """Counts a call that came by the mode."""
         self.mode_calls += 1
-        self.told = (*map(id, args), *map(id, kwargs.values()))
+        self.mode_arguments = (*map(id, args), *map(id, kwargs.values()))
 
     def takes_module_call(self) -> bool:
         """Whether another module was called before: what the first call states, all have in common."""

@@ -36,7 +36,7 @@ class Values:
         self.positions: set[str] = set()  # locals that are index expressions, known as symbols
         self.buffers: dict[str, str] = {}
         self.aliases = {buffer.name: buffer.aliases for buffer in kernel.buffers if buffer.aliases}
-        self.policies: dict[str, str] = {}  # what caches are told of a buffer where it is read or written here
+        self.policies: dict[str, str] = {}  # the cache policy of a buffer where it is read or written here
         self.stored: dict[tuple[str, Expr], Tile] = {}  # what was stored where, until something else may be there
         self.dirty: set[str] = set()  # stored to since the last barrier
         self.shares = rank == 2 or any(isinstance(s, Accumulator) for s in statements(kernel.body))

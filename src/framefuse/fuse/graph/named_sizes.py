@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from framefuse.ir.graph import Graph
 from framefuse.ir.numbers import BUILD, Atom, Binary, Expr, Symbol, expr
 from framefuse.ir.rename import renamed
+from framefuse.ir.values import Value
 
 
 def with_named_sizes(graph: Graph) -> Graph:
     """The graph with a symbol for each size that is a division's result, but for a factor and something to add, and for
-    each size of inputs and of results of library calls that is a sum. Sizes that only a library call tells stay as they
+    each size of inputs and of results of library calls that is a sum. Sizes that only a library call gives stay as they
     are, and so do other sums: what a kernel slices or pads is known by their terms.
     """
     names = _Names(graph.hints, {symbol for symbol, _, _ in graph.bound})
@@ -81,7 +81,7 @@ class _Names:
         self.known.clear()
         return symbol.expr
 
-    def rewritten(self, value: Any) -> Any:
+    def rewritten(self, value: Value) -> Value:
         """The value over the new symbols; what is no integer expression stays."""
         if not isinstance(value, Expr) or not self.definitions or value.constant is not None:
             return value

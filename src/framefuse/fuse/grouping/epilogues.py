@@ -10,7 +10,6 @@ import functools
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -25,6 +24,7 @@ from framefuse.fuse.setting import Setting
 from framefuse.ir.dtypes import FLOAT32
 from framefuse.ir.graph import Arg, Node
 from framefuse.ir.numbers import Expr
+from framefuse.ir.values import Function
 
 SCHEMA = (
     "aten::_addmm_activation(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, "
@@ -40,9 +40,9 @@ GELU_TANH = (
 
 
 @functools.cache
-def activating_call() -> Any:
-    """torch's product with bias and activation; None where this torch has another, or is told not to use the library
-    whose kernels do it at once. It is not public.
+def activating_call() -> Function | None:
+    """torch's product with bias and activation; None where this torch has another, or a setting keeps it from
+    the library whose kernels do it at once. It is not public.
     """
     target = getattr(torch, "_addmm_activation", None)
     overload = getattr(getattr(torch.ops.aten, "_addmm_activation", None), "default", None)

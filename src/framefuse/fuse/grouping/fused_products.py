@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -17,11 +16,12 @@ from framefuse.fuse.grouping.groups import Groups
 from framefuse.fuse.setting import Setting
 from framefuse.ir.graph import Arg, Node
 from framefuse.ir.numbers import Expr, Symbol, product
+from framefuse.ir.values import Function
 
 DTYPES = ("float16", "bfloat16")  # float32 depends on settings that may change, and float64 has no tiles
 
 
-def _callables(*names: str) -> tuple[Any, ...]:
+def _callables(*names: str) -> tuple[Function, ...]:
     homes = (torch, torch.Tensor, torch.nn.functional)
     return tuple(getattr(home, name) for home in homes for name in names if hasattr(home, name))
 

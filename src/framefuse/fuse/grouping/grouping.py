@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from typing import Any
 
 from framefuse.errors import CompilerBug
 from framefuse.fuse import costs
@@ -26,6 +25,7 @@ from framefuse.fuse.setting import Setting
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.ops import TABLE
+from framefuse.ir.values import Value
 
 
 def grouped(graph: Graph, setting: Setting) -> Groups:
@@ -69,7 +69,7 @@ class Grouping:
         self.results: dict[Node, list[Node]] = {}
         self.last_random: Group | None = None
         # By operand and axes of reductions the kernels that keep what is computed from them.
-        self.reducing: dict[tuple[Node, Any], dict[Group, None]] = {}
+        self.reducing: dict[tuple[Node, Value], dict[Group, None]] = {}
 
     def run(self) -> Groups:
         """Decides every node; only once."""
@@ -407,7 +407,8 @@ class Grouping:
         """A kernel that has a root of the same shape, and already reads an operand of ``node``, or has a reduction of
         the operand of one that ``node`` is computed from.
         """
-        met: list[dict[Group, Any]] = [self.demands.get(source, {}) for source in self.sources(node)]
+        met: list[dict[Group, list[Cell]] | dict[Group, None]]
+        met = [self.demands.get(source, {}) for source in self.sources(node)]
         met += [self.reducing.get((reduce.inputs[0], reduce.attr("axes")), {}) for reduce in self.reductions_of(node)]
         for readers in met:
             near = itertools.islice(reversed(readers), costs.SIBLINGS)
@@ -502,7 +503,7 @@ class Grouping:
         self.before[second].add(first)
         new = self.reach[second] | (1 << second.number)
         waiting = [first]
-        while waiting:  # a group that reaches all of it already has told those before it
+        while waiting:  # those before a group that reaches all of it reach it already
             group = waiting.pop()
             reached = self.reach[group]
             if reached | new != reached:
@@ -560,7 +561,7 @@ def _runs_along(view: View, order: Order | None) -> bool:
     return view.strides[-1].constant == 1 or (order is not None and view.strides[order[-1]].constant == 1)
 
 
-def _symbols(value: Any) -> set[Symbol]:
+def _symbols(value: object) -> set[Symbol]:
     """The symbols in nested numbers."""
     if isinstance(value, (Expr, Real)):
         return set(value.symbols)

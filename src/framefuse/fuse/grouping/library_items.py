@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from framefuse.fuse.addressing.strided import View
-from framefuse.ir.graph import Arg, Node
+from framefuse.ir.graph import Arg, Attributes, Node
 from framefuse.ir.torch_calls import TABLE
 
 
-def _callables() -> dict[int, Any]:
+def _callables() -> dict[int, object]:
     """By identity: a user's function of the same name is another object."""
     homes, functions = (torch, torch.nn.functional, torch.Tensor), []
     for name in TABLE.names("inside"):
@@ -32,7 +30,7 @@ def may_see_views(node: Node) -> bool:
 def view_call(view: View) -> Node:
     """A view as a call that gives a tensor which shares the memory of its base."""
     node = view.node
-    attrs: tuple[tuple[str, Any], ...] = (
+    attrs: Attributes = (
         ("target", torch.as_strided),
         ("name", "as_strided"),
         ("args", (Arg(0), node.shape, view.of_a_tensor, view.offset)),
@@ -47,7 +45,7 @@ def view_call(view: View) -> Node:
 def cat_call(node: Node) -> Node:
     """A cat of many pieces as a call of torch.cat, whose work for an element does not grow with their number."""
     pieces = tuple(Arg(number) for number in range(len(node.inputs)))
-    attrs: tuple[tuple[str, Any], ...] = (
+    attrs: Attributes = (
         ("target", torch.cat),
         ("name", "cat"),
         ("args", (pieces, node.attr("axis"))),
@@ -61,7 +59,7 @@ def cat_call(node: Node) -> Node:
 
 def matmul_call(node: Node) -> Node:
     """A product as a call of torch.matmul, for dtypes that BLAS lacks."""
-    attrs: tuple[tuple[str, Any], ...] = (
+    attrs: Attributes = (
         ("target", torch.matmul),
         ("name", "matmul"),
         ("args", (Arg(0), Arg(1))),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -15,6 +14,7 @@ from framefuse.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from framefuse.ir.graph import Arg, Node
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.target import Target
+from framefuse.ir.values import Value
 
 FORWARD = ("conv2d", "conv3d", "conv_transpose2d", "conv_transpose3d")
 BACKWARD = "convolution_backward"
@@ -135,7 +135,7 @@ def _on_tensor_cores(picture: Node) -> bool:
         return True
 
 
-def _argument(call: Node, place: int, name: str, default: Any = None) -> Any:
+def _argument(call: Node, place: int, name: str, default: Value = None) -> Value:
     args = call.attr("args")
     return args[place] if place < len(args) else call.attr("kwargs").get(name, default)
 

@@ -48,14 +48,14 @@ def with_offers(draft: Draft) -> Draft:
 
 
 def with_aliases(draft: Draft) -> Draft:
-    """The draft whose kernels are told which of their buffers are one memory."""
-    told: dict[Told, Kernel] = {}
-    items = tuple(_aliased(item, draft, told) for item in draft.items)
+    """The draft whose kernels know which of their buffers are one memory."""
+    aliased: dict[Told, Kernel] = {}
+    items = tuple(_aliased(item, draft, aliased) for item in draft.items)
     return replace(draft, items=items) if any(a is not b for a, b in zip(items, draft.items, strict=True)) else draft
 
 
-def _aliased(item: Item, draft: Draft, told: dict[Told, Kernel]) -> Item:
-    """The item with its kernel told of them; ``told`` holds the kernels made so far."""
+def _aliased(item: Item, draft: Draft, aliased: dict[Told, Kernel]) -> Item:
+    """The item whose kernel knows them; ``aliased`` holds the kernels made so far."""
     if not isinstance(item, RunKernel):
         return item
     names = {number: buffer.name for buffer, number in zip(item.kernel.buffers, item.buffers, strict=True)}
@@ -67,6 +67,6 @@ def _aliased(item: Item, draft: Draft, told: dict[Told, Kernel]) -> Item:
     if not pairs:
         return item
     key = key_of(item.kernel), tuple(pairs.items())
-    if key not in told:
-        told[key] = in_place(item.kernel, pairs)
-    return replace(item, kernel=with_lines(told[key], item.kernel.lines))
+    if key not in aliased:
+        aliased[key] = in_place(item.kernel, pairs)
+    return replace(item, kernel=with_lines(aliased[key], item.kernel.lines))

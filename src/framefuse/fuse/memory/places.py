@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import estimate
@@ -36,10 +35,6 @@ class Planner:
         self.hints = hints
         self.brief = brief
 
-    def change(self, number: int, **fields: Any) -> None:
-        """Puts a changed buffer in the place of one."""
-        self.values[number] = replace(self.values[number], **fields)
-
     def place(self, late: frozenset[Symbol]) -> dict[str, Places]:
         """Gives arena buffers their offsets, each in the arena of its device, by which the answer goes. Sizes that
         depend on ``late`` symbols are known only after a library call.
@@ -52,11 +47,11 @@ class Planner:
         for number in sorted(waiting, key=lambda n: self.values[n].first):
             value = self.values[number]
             if value.bytes.symbols & late:
-                self.change(number, place="fresh")
+                self.values[number] = replace(self.values[number], place="fresh")
                 continue
             taken = self._ending(value, homes)
             if taken >= 0:
-                self.change(number, taken=taken)
+                self.values[number] = replace(self.values[number], taken=taken)
                 homes[number] = homes[taken]
                 pieces[homes[number]].last = value.last
                 members[homes[number]].append(number)
@@ -86,8 +81,8 @@ class Planner:
         if len({value.dtype for value in values}) > 1 or estimate(piece.size, self.hints) < costs.LARGE:
             return False
         for number in members[:-1]:
-            self.change(number, place="view", base=members[-1])
-        self.change(members[-1], place="fresh", first=piece.first)
+            self.values[number] = replace(self.values[number], place="view", base=members[-1])
+        self.values[members[-1]] = replace(self.values[members[-1]], place="fresh", first=piece.first)
         return True
 
     def _start_in_results(self, late: frozenset[Symbol]) -> None:
@@ -101,8 +96,8 @@ class Planner:
                 other = self.values[place]
                 same = other.bytes is value.bytes and other.dtype is value.dtype and other.device == value.device
                 if other.place == "arena" and same and other.last == value.first and not other.given:
-                    self.change(place, place="view", base=number, given=True)
-                    self.change(number, taken=place, first=other.first)
+                    self.values[place] = replace(self.values[place], place="view", base=number, given=True)
+                    self.values[number] = replace(self.values[number], taken=place, first=other.first)
                     break
 
     def _ending(self, value: Value, homes: Mapping[int, int]) -> int:
@@ -112,7 +107,7 @@ class Planner:
             if other.device != value.device:
                 continue
             if number in homes and other.last == value.first and other.bytes is value.bytes and not other.given:
-                self.change(number, given=True)
+                self.values[number] = replace(self.values[number], given=True)
                 return number
         return -1
 

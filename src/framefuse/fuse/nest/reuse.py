@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from framefuse.fuse.addressing.strided import Strides
 from framefuse.fuse.grouping.cells import Cell, Group
@@ -15,6 +14,7 @@ from framefuse.ir.graph import Node
 from framefuse.ir.loops.key import with_lines
 from framefuse.ir.numbers import Real
 from framefuse.ir.source import Line
+from framefuse.ir.values import Value
 
 Build = Callable[[Group, Callable[[Node], Strides]], list[Built]]
 
@@ -35,7 +35,7 @@ class Kernels:
 
     def __init__(self, strides_of: Callable[[Node], Strides]) -> None:
         self.strides_of = strides_of
-        self.found: dict[Any, Known] = {}
+        self.found: dict[Hashable, Known] = {}
 
     def of(self, group: Group, build: Build) -> list[Built]:
         """The kernels of a group: those of an equal one called with the nodes of this, or those that ``build`` makes,
@@ -51,7 +51,7 @@ class Kernels:
         if known is None:
             known = self.found[key] = Known(nodes, reals, build(group, strides.__getitem__))
             return known.kernels
-        others: dict[object, Any] = dict(zip((*known.nodes, *known.reals), (*nodes, *reals), strict=True))
+        others: dict[object, Value] = dict(zip((*known.nodes, *known.reals), (*nodes, *reals), strict=True))
         lines = tuple(dict.fromkeys(cell.node.line for cell in cells if cell.node.line is not None))
         return [_called(built, others, lines) for built in known.kernels]
 
@@ -76,7 +76,7 @@ def _real(node: Node) -> Real | None:
     return value if isinstance(value, Real) else None
 
 
-def _attributes(node: Node, numbers: dict[Real, int]) -> Any:
+def _attributes(node: Node, numbers: dict[Real, int]) -> Hashable:
     if node.op in ("input", "result"):  # in memory: which one it is, is not part of the kernel
         return ()
     real = _real(node)
@@ -89,7 +89,7 @@ def _key(
     nodes: tuple[Node, ...],
     reals: tuple[Real, ...],
     strides: dict[Node, Strides],
-) -> Any:
+) -> Hashable:
     """What decides the kernels of a group, but for which nodes and floats it is about."""
     places = {cell: place for place, cell in enumerate(cells)}
     values_of = {node: number for number, node in enumerate(nodes)}
@@ -123,7 +123,7 @@ def _key(
     return tuple(group.axes.items()), group.domain, group.rows, group.adds, group.device, roots, computed, values
 
 
-def _called(built: Built, others: dict[object, Any], lines: tuple[Line, ...]) -> Built:
+def _called(built: Built, others: dict[object, Value], lines: tuple[Line, ...]) -> Built:
     """A kernel called with other nodes and floats, and with memory of its own between two stages."""
     for part in built.buffers:
         if isinstance(part, Partial):
