@@ -10,7 +10,7 @@ from contextlib import contextmanager
 @contextmanager
 def collector_paused() -> Iterator[None]:
     """Keeps the cyclic collector from walking a growing heap over and over: it took up to nine tenths of a
-    compile, and half of the compiler's import.
+    compile, and a sixth of the import of the compiler.
     """
     enabled = gc.isenabled()
     gc.disable()
