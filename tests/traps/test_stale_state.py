@@ -442,6 +442,39 @@ def a_seed_set_inside(compiled):
         yield f(ones(3)), torch.rand(2)
 
 
+@trap(traces=2, hits=3)
+def a_hook_removed_inside(compiled):
+    model = nn.Linear(3, 2)
+    handles = []
+
+    @compiled
+    def f(x):
+        handles[-1].remove()
+        return model(x), len(model._forward_hooks)
+
+    for _ in range(4):
+        if handles:
+            handles[0].remove()
+            model._forward_hooks[handles[0].id] = lambda module, args, result: result * 2
+        else:
+            handles.append(model.register_forward_hook(lambda module, args, result: result * 2))
+        yield f(ones(3)), len(model._forward_hooks), model(ones(3))
+
+
+@trap(traces=24, hits=1)
+def a_hook_registered_and_removed_inside(compiled):
+    model = nn.Linear(3, 2)
+
+    @compiled
+    def f(x):
+        with model.register_forward_hook(lambda module, args, result: result * 2):
+            x = model(x)
+        return x, len(model._forward_hooks)
+
+    for _ in range(6):
+        yield f(ones(3)), len(model._forward_hooks), model(ones(3))
+
+
 @TABLE.parametrize()
 def test_change_is_seen(trap: Trap) -> None:
     hold(trap)

@@ -46,7 +46,9 @@ INTERPRETED_OURS = (
 INTERPRETED_FUNCTIONS = frozenset(
     ("dataclasses", name)
     for name in "asdict astuple replace _replace _asdict_inner _astuple_inner _is_dataclass_instance".split()
-) | {("torch.random", "fork_rng"), ("torch.autograd.function", "__init__")}
+) | {("torch.random", "fork_rng"), ("torch.autograd.function", "__init__")} | {
+    ("torch.utils.hooks", name) for name in ("remove", "__enter__", "__exit__")
+}
 # Torch's Python functions outside these modules are opaque.
 TORCH_SILENT = (
     "torch.functional", "torch.nn.functional", "torch._tensor", "torch.overrides", "torch._jit_internal",
