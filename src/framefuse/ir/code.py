@@ -24,7 +24,7 @@ class NativeCode:
     address: int
     seconds: Mapping[str, float]
     size: int
-    keep: Any
+    keep: object
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class DeviceCode:
     aligned: bool
     limits: tuple[Expr, ...]
     seconds: Mapping[str, float]
-    keep: Any
+    keep: object
     programs: Expr | None = None
     fits: tuple[Fit, ...] = ()
 

@@ -27,7 +27,7 @@ class Expr:
     terms: tuple[tuple[tuple[Atom, ...], int], ...]
     constant: int | None  # the value if this is a constant
     symbols: frozenset[Symbol]  # every symbol that occurs, also inside atoms
-    _table: ClassVar[dict[Any, Expr]] = {}
+    _table: ClassVar[dict[tuple[tuple[tuple[Atom, ...], int], ...], Expr]] = {}
 
     def __new__(cls, terms: tuple[tuple[tuple[Atom, ...], int], ...]) -> Expr:
         interned = Expr._table.get(terms)
@@ -39,7 +39,7 @@ class Expr:
             interned = Expr._table.setdefault(terms, new)
         return interned
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (Expr, (self.terms,))
 
     __hash__ = object.__hash__  # equal expressions are the same object
@@ -164,7 +164,7 @@ class Symbol(Atom):
             interned = Symbol._table.setdefault(name, new)
         return interned
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (Symbol, (self.name,))
 
     @property

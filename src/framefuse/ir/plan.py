@@ -71,7 +71,7 @@ class KernelStep:
     extent: int
     work: int
     parallel: bool
-    keep: Any
+    keep: object
 
 
 # The kinds of a kernel's arguments on a GPU: a slot, or a number and how it is handed over.
@@ -104,7 +104,7 @@ class LaunchStep:
     threads: int
     shared: int
     device: int
-    keep: Any
+    keep: object
     fits: tuple[tuple[int, int, int, int], ...] = ()
 
 
@@ -153,7 +153,7 @@ class CallStep:
     """
 
     name: str
-    function: Callable[..., Any]
+    function: Callable[..., object]
     args: tuple[Template, ...]
     kwargs: tuple[tuple[str, Template], ...]
     outs: tuple[tuple[tuple[int, ...], int], ...]
@@ -271,7 +271,7 @@ class Plan:
     inputs: tuple[int, ...]
     steps: tuple[Step, ...]
     arena: int
-    finish: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...]
+    finish: tuple[tuple[Callable[..., object], tuple[Template, ...]], ...]
     result: Template
     generators: tuple[Template, ...] = ()
     arenas: tuple[tuple[str, int], ...] = ()

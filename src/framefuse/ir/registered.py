@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
 
 import torch
 
@@ -17,7 +16,7 @@ from framefuse.ir.verify import verify
 
 # The graphs that users' passes change, in the order in which they are made of a call.
 STAGES = ("lowered", "forward", "backward")
-Reference = Callable[[Graph], Callable[..., Any]]
+Reference = Callable[[Graph], Callable[..., object]]
 _passes: dict[str, tuple[Pass, ...]] = dict.fromkeys(STAGES, ())
 _suspended: ContextVar[bool] = ContextVar("suspended", default=False)
 
@@ -117,8 +116,8 @@ def _wrong(graph: object, before: Graph) -> str:
 # ---- running both ----------------------------------------------------------------------------------------------------
 
 
-def _compared(row: Pass, reference: Reference) -> Callable[[Graph, Any], Graph]:
-    def compare(graph: Graph, setting: Any) -> Graph:
+def _compared(row: Pass, reference: Reference) -> Callable[[Graph, object], Graph]:
+    def compare(graph: Graph, setting: object) -> Graph:
         result: Graph = row.run(graph, setting)
         if result is not graph:
             _compare(row.name, graph, result, reference)

@@ -5,7 +5,6 @@ expressions.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from framefuse.ir.dtypes import DType
 from framefuse.ir.graph import Graph, Node
@@ -143,7 +142,7 @@ class Schedule:
     outputs: tuple[int, ...]
     arena: Expr
     writes: tuple[tuple[int, int, int], ...] = ()
-    notes: tuple[Any, ...] = ()
+    notes: tuple[object, ...] = ()
     largest: tuple[tuple[Symbol, tuple[Expr, ...]], ...] = ()
     arenas: tuple[tuple[str, Expr], ...] = ()
     offers: tuple[Offer, ...] = ()

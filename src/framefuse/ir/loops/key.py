@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from framefuse.errors import CompilerBug
 from framefuse.ir.loops.nodes import (
@@ -35,7 +34,7 @@ class Key:
 
     __slots__ = ("parts", "hash")
 
-    def __init__(self, parts: tuple[Any, ...]) -> None:
+    def __init__(self, parts: tuple[object, ...]) -> None:
         self.parts = parts
         self.hash = hash(parts)
 
@@ -76,7 +75,7 @@ def with_buffers(kernel: Kernel, buffers: tuple[Buffer, ...]) -> Kernel:
     return copy
 
 
-def key_of_value(value: Value, parts: Sequence[int], index: Expr | None = None) -> tuple[Any, ...]:
+def key_of_value(value: Value, parts: Sequence[int], index: Expr | None = None) -> tuple[object, ...]:
     """What makes a value equal to another: its own fields, with numbers that stand for its operands. ``index`` is
     where it is read, if not at its own index expression.
     """
@@ -99,13 +98,13 @@ def key_of_value(value: Value, parts: Sequence[int], index: Expr | None = None) 
 
 class _Keys:
     def __init__(self) -> None:
-        self.numbers: dict[Any, int] = {}
+        self.numbers: dict[tuple[object, ...], int] = {}
         self.seen: dict[int, int] = {}
 
-    def statements(self, body: tuple[Statement, ...]) -> tuple[Any, ...]:
+    def statements(self, body: tuple[Statement, ...]) -> tuple[object, ...]:
         return tuple(self.statement(statement) for statement in body)
 
-    def statement(self, statement: Statement) -> Any:
+    def statement(self, statement: Statement) -> object:
         parts = tuple(self.value(value) for value in values(statement))
         match statement:
             case Let(name, _):
@@ -122,9 +121,9 @@ class _Keys:
                 return ("loop", axis, extent, kind.word, self.statements(body))
         return statement
 
-    def value(self, value: Value) -> tuple[Any, ...]:
+    def value(self, value: Value) -> tuple[object, ...]:
         """The parts not met before, then the number of the value itself."""
-        fresh: list[Any] = []
+        fresh: list[tuple[object, ...]] = []
         for part in in_order(value, self.seen):
             key = key_of_value(part, [self.seen[id(operand)] for operand in operands(part)])
             if key not in self.numbers:
