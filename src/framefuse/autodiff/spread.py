@@ -35,7 +35,7 @@ def as_views(
             continue
         attrs: Attributes = (
             ("target", torch.as_strided), ("name", "as_strided"), ("args", (Arg(0), node.shape, strides)),
-            ("kwargs", {}), ("random", False), ("orders", (None,)),
+            ("kwargs", {}), ("random", False), ("orders", (None,)), ("views", ()),
         )  # fmt: skip
         call = Node("library", (source,), attrs, node.dtype, (), None, node.line, node.device)
         lies = row_major(node.shape)
