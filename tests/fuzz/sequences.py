@@ -115,7 +115,7 @@ USES: dict[str, tuple[str, ...]] = {
         "{x}.split({s})[0]", "{x}.split({s})[-1]", "torch.split({x}, {s}, 0)[1]", "torch.split({x}, list({s}))[0]",
         "{x}.split_with_sizes({s})[0]", "torch.cat([p * 2 for p in {x}.split({s})])", "{x}.tensor_split({s}[:1])[0]",
         "torch.stack([p.sum() for p in torch.split({x}, {s})])", "{x}[{s}[0]:]", "{x}.split(split_size={s})[0]",
-        "{x}.repeat_interleave(torch.tensor([1 + {s}[0]] * {x}.shape[0]), 0)", "{x}.unflatten(0, (-1, {x}.shape[0]))",
+        "{x}.repeat_interleave(torch.tensor([1 + {s}[0]] * {x}.shape[0]), 0)",
         "{x}.tensor_split({s})[-1]",
     ),
     "index": (

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import collections
 import copy
+import decimal
 import functools
 import itertools
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from tests.traps.trap import Trap, hold
@@ -129,3 +131,64 @@ def _told(function: Any, *args: Any) -> Any:
         return function(*args)
     except ValueError as error:
         return str(error)
+
+
+ASKED: dict[str, Callable[[Any], Any]] = {
+    "is_tensor": lambda v: torch.is_tensor(v),
+    "is_tensor_like": lambda v: torch.overrides.is_tensor_like(v),
+    "in a dict": lambda v: v in {2: 3},
+    "in a set": lambda v: v in {2, 5},
+    "in a tuple": lambda v: v in ((2,), 2),
+    "of a set": lambda v: len({v, 2}),
+    "equal in a list": lambda v: [v] == [2],
+}
+GIVEN: list[Any] = [
+    torch.ones(2), torch.ones(2), numpy.int64(3), numpy.int64(2), 2, 3, "2", (2,), (3,), decimal.Decimal(2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("first", range(len(GIVEN)))
+@pytest.mark.parametrize("name", ASKED)
+def test_what_is_asked_of_values_of_several_types(name: str, first: int) -> None:
+    given = [*GIVEN[first:], *GIVEN[:first]]
+    if name == "equal in a list" or name == "in a tuple":  # a tensor has no truth there
+        given = [value for value in given if not isinstance(value, torch.Tensor)]
+
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(lambda x, v: (x + 1, ASKED[name](v)))
+        for number, value in enumerate(given):
+            yield f(torch.ones(2) + number, value)
+
+    hold(Trap(program, traces=12, hits=0))
+
+
+SIZES_GIVEN = ((2, 3), (3, 2), (6, 1), (), (2, 3), (3, 2), (), (1,))
+
+
+def _loop(x: Tensor, given: Any) -> Any:
+    for sizes in ((2, 3), (3, 2), (6, 1)):
+        print(end="")
+        x = x.reshape(sizes) + len(given)
+    return x
+
+
+def _nested(x: Tensor, given: Any) -> Any:
+    sizes = ((2, 3), 1)
+    print(end="")
+    return x.reshape(sizes[0]) + len(given)
+
+
+def _empty(x: Tensor, given: Any) -> Any:
+    nothing = ()
+    print(end="")
+    return x + len(nothing), len(given)
+
+
+@pytest.mark.parametrize("function", [_loop, _nested, _empty])
+def test_constants_that_are_the_very_object_that_was_given(function: Any) -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(function)
+        for number, sizes in enumerate(SIZES_GIVEN):
+            yield f(torch.arange(6.0) + number, sizes)
+
+    hold(Trap(program, traces=30, hits=2))

@@ -43,6 +43,7 @@ def _hashing(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
         return machine.calls.call(frame, method, (value,), {}, PushChecked("__hash__", kind))
     if _by_value(value) or kind.__hash__ is None:
         return MISSING
+    machine.recorder.sources.guard_type(value)
     number = _address(machine, value) if by_identity(kind) else None
     if number is not None and not isinstance(value, torch.Tensor):
         number = _shifted(number)

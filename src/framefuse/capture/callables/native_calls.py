@@ -15,7 +15,7 @@ from framefuse.capture.callables.policy import Policy, policy_of, stop_of
 from framefuse.capture.callables.random_calls import of_generator
 from framefuse.capture.callables.steps import replayed, says_once
 from framefuse.capture.callables.unseen import HASHING, after_call, before_call, key_in, runs_methods, shown, walks
-from framefuse.capture.facts.atoms import CONTAINERS
+from framefuse.capture.facts.atoms import ATOMS, CONTAINERS
 from framefuse.capture.facts.numbers import TRACKED, bare, key_of, pin_nested, plain_number, reads_values
 from framefuse.capture.facts.sources import CODE_LIKE
 from framefuse.capture.interp.machine import Machine
@@ -180,6 +180,8 @@ class Natives:
             if unseen:
                 for part in (*args, *kwargs.values()):
                     pin_nested(part)
+                    if type(part) not in ATOMS:  # whether it is a tensor, or what else it is
+                        recorder.sources.guard_type(part)
             if type(target) is types.FunctionType:
                 handed = () if unseen else recorder.mode_arguments
                 for part in (*args, *kwargs.values()):

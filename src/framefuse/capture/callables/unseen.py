@@ -248,6 +248,8 @@ def compares(machine: Machine, value: Value, names: tuple[str, ...] = COMPARISON
             return False
     if all(python_method(kind, name) is None for name in names):
         sources.tell_apart(value)
+        if type_get(kind, "__eq__") is not object.__eq__:
+            sources.refuse_hidden_state(value)
         return False
     read = [only_reads(machine, value, name) for name in names]
     if False in read:

@@ -189,6 +189,10 @@ class _Taker:
         if isinstance(value, torch.Tensor):
             return self.leaf(value)
         source = self.sources.source_of(value)
+        if source is not None and kind is tuple and not value:  # one object, whether it was given or is a constant
+            self.sources.guard_type(value)
+            self.sources.fact(source, "length", 0)
+            return Part("const", value)
         if source is not None:
             if source.is_argument or kind is types.CellType:
                 return self.leaf(value)

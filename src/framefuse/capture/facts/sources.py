@@ -374,6 +374,8 @@ class Sources:
             entry = self.known.get(id(value))
             if entry is not None:
                 self.told_apart[id(value)] = entry
+                if not is_held(*entry):  # one of another type may be equal to what it is compared with
+                    self.guard_type(value)
             elif isinstance(value, torch.Tensor):
                 self.host.compared(value)
         except Exception as fault:

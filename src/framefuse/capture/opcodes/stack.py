@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import operator
+
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import handles
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import NULL
+from framefuse.ir.values import Value
 
 
 @handles("POP_TOP")
@@ -32,10 +35,17 @@ def swap(machine: Machine, frame: Frame, argument: int) -> None:
 @handles("LOAD_CONST")
 def load_const(machine: Machine, frame: Frame, argument: int) -> None:
     value = frame.code.constants[argument]
-    if type(value) is tuple and machine.recorder.sources.knows(value):
-        # The caller gave this very object; next time it may give another.
-        machine.recorder.contents.guard_deep_contents(value)
-    frame.stack.append(value)
+    frame.stack.append(_unlike_given(machine, value) if type(value) is tuple else value)
+
+
+def _unlike_given(machine: Machine, value: tuple[Value, ...]) -> tuple[Value, ...]:
+    """A constant tuple; an equal one where the caller gave this very object, or one that lies in it: constants of a
+    module that are equal are one object, and what is known of the argument is nothing that the constant depends on.
+    """
+    parts = [_unlike_given(machine, part) if type(part) is tuple else part for part in value]
+    if machine.recorder.sources.knows(value) or any(map(operator.is_not, parts, value)):
+        return tuple(parts)
+    return value
 
 
 @handles("LOAD_ASSERTION_ERROR")
