@@ -31,11 +31,11 @@ def moving(known: Iterable[Assumptions], arguments: Sequence[Value]) -> frozense
             if fact.kind in FREE:
                 sources.add(fact.source)
             elif fact.kind in NUMBERS and fact.source not in sources:
-                now = _value(fact.source, arguments, values)
+                now = value_at(fact.source, arguments, values)
                 if type(now) is NUMBERS[fact.kind] and not same_atom(now, fact.value):
                     sources.add(fact.source)
             elif fact.kind in TEXTS and _is_given(fact.source):
-                now = _value(fact.source, arguments, values)
+                now = value_at(fact.source, arguments, values)
                 if type(now) is str and now != fact.value:
                     sources.add(fact.source)
     return frozenset(sources)
@@ -46,7 +46,7 @@ def _is_given(source: Source) -> bool:
     return source.kind == "arg" or (source.kind == "item" and source.base is not None and source.base.kind == "arg")
 
 
-def _value(source: Source, arguments: Sequence[Value], values: dict[Source, Value]) -> Value:
+def value_at(source: Source, arguments: Sequence[Value], values: dict[Source, Value]) -> Value:
     """What lies at ``source`` now, MISSING when there is nothing."""
     if source not in values:
         try:
@@ -60,7 +60,7 @@ def _read(source: Source, arguments: Sequence[Value], values: dict[Source, Value
     kind, key = source.kind, source.key
     if source.base is None:
         return arguments[key] if kind == "arg" else key
-    base = _value(source.base, arguments, values)
+    base = value_at(source.base, arguments, values)
     if base is MISSING:
         return MISSING
     if kind in ("dict", "attr"):
@@ -69,7 +69,7 @@ def _read(source: Source, arguments: Sequence[Value], values: dict[Source, Value
     if kind == "item" and isinstance(base, dict):
         return dict.get(base, key, MISSING)  # looking it up would make an entry of a defaultdict
     if kind == "entry":
-        return dict.get(base, _value(key, arguments, values), MISSING)
+        return dict.get(base, value_at(key, arguments, values), MISSING)
     if kind == "item":
         plain: Value = next(each for each in (list, tuple, deque) if isinstance(base, each))
         return plain.__getitem__(base, key)

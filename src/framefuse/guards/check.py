@@ -7,7 +7,7 @@ import struct
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -53,7 +53,7 @@ class Hit:
 class Miss:
     """Instruction ``index`` failed (-1: the global state); ``str()`` gives ``name: was -> is``.
 
-    ``source`` is the place that it looked at, where that is known.
+    ``source`` is the place that it looked at, where that is known, and ``reason`` what explains the instruction.
     """
 
     index: int
@@ -61,6 +61,7 @@ class Miss:
     was: str
     now: str
     source: Source | None = None
+    reason: object = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.was} -> {self.now}"
@@ -98,7 +99,7 @@ def check(program: GuardProgram, arguments: Sequence[Value]) -> Hit | Miss:
             reason: object = program.texts.reason(index) if isinstance(program.texts, Texts) else program.texts[index]
             source = getattr(reason, "source", None)
             name = str(reason) if not failed.part else f"{source or reason}{failed.part}"
-            return Miss(index, name, _short(failed.was), _short(failed.now), source)
+            return Miss(index, name, _short(failed.was), _short(failed.now), source, reason)
     return Hit(tuple(run.registers), tuple(run.numbers))
 
 
@@ -311,7 +312,8 @@ class _Run:
     def absent(self, r: int, key: Value) -> None:
         held = self.registers[r]
         lacks = key not in held if isinstance(held, SETS) else isinstance(held, dict) and _entry(held, key) is MISSING
-        self.demand(lacks, Said("absent"), held)
+        now = Said("there") if isinstance(held, SETS) else _entry(held, key) if isinstance(held, dict) else held
+        self.demand(lacks, Said("absent"), now)
 
     def present(self, r: int, key: Value) -> None:
         held = self.registers[r]

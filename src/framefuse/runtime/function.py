@@ -15,7 +15,6 @@ import torch
 
 from framefuse import _native
 from framefuse.errors import Reason, UserError, let_go, rethrow
-from framefuse.ir.facts import Fact
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
 from framefuse.ir.values import Arguments, Function, Keywords, Value
@@ -25,6 +24,7 @@ from framefuse.runtime.switch import holds_back
 from framefuse.runtime.trace_limits import Bound
 
 if TYPE_CHECKING:  # the rest of the stage is imported with the compiler
+    from framefuse.ir.trace import Trace
     from framefuse.runtime.compilation import Compilation
 
 
@@ -217,12 +217,12 @@ class CompiledFunction:
                 by_source[f"args[1][{place}]"] = by_source[f"args[2][{name!r}]"] = name
         return by_source
 
-    def guarded(self, start: ResumeDispatch | None) -> list[tuple[_native.GuardSet, Sequence[Fact]]]:
-        """The guard sets of the traces that begin at a point, or at the beginning, with the facts they were made of."""
+    def guarded(self, start: ResumeDispatch | None) -> list[tuple[_native.GuardSet, Trace]]:
+        """The guard sets of the traces that begin at a point, or at the beginning, with these traces."""
         stages = {id(p.stages.guards.program): p.stages for p in self.products if p.start is start}
         sets = [entry.guards for entry in (self if start is None else start).dispatch.entries]
         guarded = [(guards, stages.get(id(guards.program))) for guards in sets]
-        return [(guards, known.trace.assumptions.facts) for guards, known in guarded if known is not None]
+        return [(guards, known.trace) for guards, known in guarded if known is not None]
 
     def reduce(self) -> Reduced:
         """How the native half is pickled."""
