@@ -3,6 +3,7 @@
 from framefuse.api import compile, install, is_compiling, list_backends, register_backend, reset
 from framefuse.errors import CompilerBug, UserError
 from framefuse.explain import explain, graphs
+from framefuse.explain import html_report as report
 from framefuse.marks import (
     allow_in_graph,
     assume_constant_result,
@@ -23,6 +24,7 @@ __all__ = [
     "install",
     "explain",
     "graphs",
+    "report",
     "reset",
     "disable",
     "enable",

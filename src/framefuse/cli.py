@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from framefuse.explain.op_matrix import ops_text
 from framefuse.run.everywhere import Everywhere
 from framefuse.run.script import run_script
 from framefuse.run.summary import Ledger, summary
+from framefuse.runtime.function import CompiledFunction
 
 
 @dataclass(frozen=True)
@@ -74,14 +76,18 @@ def declare_run(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--backend", default="native", help="what compiles: native, eager, or another backend")
     parser.add_argument("--static", action="store_true", help="compile each size anew")
-    parser.add_argument("--report", default="", metavar="DIR", help="write what each stage made into this folder")
+    parser.add_argument(
+        "--report", default="", metavar="PATH",
+        help="FILE.html: a page to look at; else a folder for what each stage made",
+    )  # fmt: skip
     parser.add_argument("--quiet", action="store_true", help="print no summary at the end")
     declare_script(parser)
 
 
 def call_run(options: argparse.Namespace) -> int:
     """Runs the script with its models compiled; the summary goes to stderr, the exit status is the script's."""
-    settings = {"report": options.report} if options.report else None
+    page = options.report if options.report.endswith(".html") else ""
+    settings = {"report": options.report} if options.report and not page else None
     try:
         compiler_of(options.backend)
     except UserError as error:
@@ -93,10 +99,20 @@ def call_run(options: argparse.Namespace) -> int:
         status = run_script(options.script, options.arguments, everywhere.start)
         everywhere.stop()
         explanations = ledger.explanations()
+        if page:
+            _write_page(page, [state for state in ledger.alive() if state.dispatch.calls])
     if not options.quiet and (explanations or status == 0):
         sys.stdout.flush()
         print(summary(explanations), file=sys.stderr)
     return status
+
+
+def _write_page(path: str, states: list[CompiledFunction]) -> None:
+    """Writes the page; a disk that takes none is no error of the script."""
+    try:
+        importlib.import_module("framefuse.explain.page").write_all(path, states)
+    except OSError as error:
+        print(f"framefuse: {path} cannot be written: {error.strerror}", file=sys.stderr)
 
 
 def declare_cache(parser: argparse.ArgumentParser) -> None:

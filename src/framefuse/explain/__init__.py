@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from framefuse.ir.values import Value
@@ -40,3 +42,20 @@ def graphs(compiled: Value) -> list[Graphs]:
     """
     all_graphs: list[Graphs] = importlib.import_module("framefuse.explain.graphs").graphs(compiled)
     return all_graphs
+
+
+def html_report(
+    compiled: Value, path: str | os.PathLike[str], *args: Value, time: bool = False, **kwargs: Value
+) -> Path:
+    """Writes what was compiled of a function or module as one HTML file, which needs no network; returns its path.
+
+    It shows what :func:`framefuse.explain` tells, and more: what is left to gain, the program's lines with the kernels
+    that compute them, each compilation with its reason, each step with its bytes, and the loop nests of kernels.
+    ``args``, ``kwargs`` and ``time`` are as for :func:`framefuse.explain`: nothing of the program runs unless ``time``
+    is True.
+
+    Raises:
+        UserError: ``compiled`` is not a result of ``framefuse.compile``.
+    """
+    written: Path = importlib.import_module("framefuse.explain.page").report(compiled, path, args, kwargs, time)
+    return written

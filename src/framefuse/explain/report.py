@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import html
 from collections import Counter
 from dataclasses import dataclass, replace
 
@@ -100,6 +101,10 @@ class Explanation:
     eager_calls: int
     timing: Timing | str | None
     answer: str | None = None
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def __str__(self) -> str:
         return "\n".join([*_head(self), *_guards(self), *_graphs(self), *_breaks(self), *_stops(self), *_compile(self)])

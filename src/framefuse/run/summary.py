@@ -62,9 +62,13 @@ class Ledger:
         else:
             self.dead.append(describe(state))
 
+    def alive(self) -> list[CompiledFunction]:
+        """What was compiled and lives."""
+        return [state for state in live_functions() if id(state) not in self.before]
+
     def explanations(self) -> list[Explanation]:
         """One for each thing that was compiled and called, those called most first."""
-        alive = [describe(state) for state in live_functions() if id(state) not in self.before]
+        alive = [describe(state) for state in self.alive()]
         return sorted((each for each in self.dead + alive if each.calls), key=lambda each: -each.calls)
 
 

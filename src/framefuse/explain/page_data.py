@@ -1,0 +1,250 @@
+"""Collects what a page of a report shows of one compiled function: marked lines, compilations, work, memory."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from framefuse.explain.report import Explanation, describe
+from framefuse.explain.timing import Timing
+from framefuse.ir.loops import Kernel
+from framefuse.ir.loops.key import key_of
+from framefuse.ir.loops.print import kernel_text
+from framefuse.ir.numbers import Expr, Symbol
+from framefuse.ir.schedule import Item, Memory, RunCall, RunKernel, RunMatmul, Schedule
+from framefuse.ir.source import Line
+from framefuse.runtime.function import CompiledFunction, Product
+
+AROUND = 2  # lines of the program shown before and after a marked one
+CODES = 400  # kernels of which a page has the code
+
+
+@dataclass(frozen=True, slots=True)
+class WorkRow:
+    """One step of a graph: ``read`` and ``written`` are the bytes of its buffers at the recorded sizes (None: a size
+    that only the run tells), ``estimate`` the nanoseconds on one thread by which fuse decides, not a measurement.
+    """
+
+    mark: str
+    kind: str
+    title: str
+    shapes: str
+    read: int | None
+    written: int | None
+    estimate: float | None
+    lines: tuple[Line, ...]
+    code: str = ""  # the mark of its loop nest
+
+
+@dataclass(frozen=True, slots=True)
+class GraphPage:
+    """One compiled trace, or a case of its backward pass; ``arena`` is the memory it works in, in bytes."""
+
+    mark: str
+    title: str
+    line: Line
+    why: str | None
+    seconds: Mapping[str, float]
+    work: tuple[WorkRow, ...]
+    arena: int | None
+    saved: tuple[int, int | None] | None = None
+    facts: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(slots=True)
+class MarkedLine:
+    """A line of the program: ``marks`` link to the steps that compute it, ``notes`` say what stays eager."""
+
+    number: int
+    text: str
+    marks: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Something that is left to gain, with one thing to do."""
+
+    fact: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionPage:
+    """All that a page shows of one function."""
+
+    explanation: Explanation
+    graphs: tuple[GraphPage, ...]
+    files: tuple[tuple[str, tuple[MarkedLine, ...]], ...]
+    codes: tuple[tuple[str, str, str], ...]
+    left: tuple[Left, ...]
+
+    @property
+    def timing(self) -> Timing | None:
+        """What was measured of the whole call."""
+        return self.explanation.timing if isinstance(self.explanation.timing, Timing) else None
+
+    @property
+    def untimed(self) -> str:
+        """Why nothing was measured."""
+        timing = self.explanation.timing
+        return timing if isinstance(timing, str) else "no arguments were given with time=True"
+
+
+def page_of(state: CompiledFunction, prefix: str, explanation: Explanation | None = None) -> FunctionPage:
+    """What a page shows of one function; ``prefix`` makes its marks differ from those of others."""
+    explained = describe(state) if explanation is None else explanation
+    collected = _Collected(prefix)
+    for number, product in enumerate(state.products, 1):
+        report = explained.graphs[number - 1]
+        facts: dict[str, int] = {}
+        for fact in product.stages.trace.assumptions.facts:
+            facts[fact.kind] = facts.get(fact.kind, 0) + 1
+        facts["tensor"] = facts.get("tensor", 0) + len(product.stages.trace.assumptions.inputs)
+        kinds = tuple(sorted(facts.items(), key=lambda entry: -entry[1]))
+        collected.graph(f"graph {number}", product, report.line, product.why, report.saved, kinds)
+        cases = [case for derivative in product.stages.derivatives for case in derivative.cases]
+        for count, case in enumerate(cases, 1):
+            collected.graph(f"backward {count} of graph {number}", case, report.line, None, None, ())
+    files = tuple(_files(collected.graphs, explained))
+    return FunctionPage(explained, tuple(collected.graphs), files, tuple(collected.codes.values()), _left(explained))
+
+
+class _Collected:
+    """The graphs of a function and the distinct kernels among their steps."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.graphs: list[GraphPage] = []
+        self.codes: dict[object, tuple[str, str, str]] = {}
+
+    def graph(
+        self, title: str, product: Product, line: Line, why: str | None,
+        saved: tuple[int, int | None] | None, facts: tuple[tuple[str, int], ...],
+    ) -> None:  # fmt: skip
+        mark = f"{self.prefix}g{len(self.graphs) + 1}"
+        code = product.stages.code
+        rows: list[WorkRow] = []
+        arena = None
+        if code is not None:
+            sizes = _sizes(code.schedule, product.stages.graph.hints)
+            rows = [
+                self.row(f"{mark}w{place}", item, code.schedule, sizes)
+                for place, item in enumerate(code.schedule.items)
+                if isinstance(item, RunKernel | RunMatmul | RunCall)
+            ]
+            arena = _value(code.schedule.arena, sizes)
+        self.graphs.append(GraphPage(mark, title, line, why, product.seconds, tuple(rows), arena, saved, facts))
+
+    def row(self, mark: str, item: RunKernel | RunMatmul | RunCall, schedule: Schedule, sizes: Sizes) -> WorkRow:
+        read, written = _touched(item)
+        shapes = ", ".join(_shape(schedule.memories[memory]) for memory in written)
+        amounts = _bytes(schedule, read, sizes), _bytes(schedule, written, sizes)
+        if isinstance(item, RunKernel):
+            estimate = _value(item.work, sizes)
+            lines, code = item.kernel.lines, self.code(item.kernel)
+            return WorkRow(mark, "kernel", item.kernel.title, shapes, *amounts, estimate, lines, code)
+        if isinstance(item, RunMatmul):
+            return WorkRow(mark, "product", "matmul", shapes, *amounts, None, ())
+        line = item.node.line
+        found = () if line is None else (line,)
+        return WorkRow(mark, "call", str(item.node.attr("name")), shapes, *amounts, None, found)
+
+    def code(self, kernel: Kernel) -> str:
+        key = key_of(kernel)
+        if key not in self.codes:
+            if len(self.codes) == CODES:
+                return ""
+            self.codes[key] = f"{self.prefix}k{len(self.codes) + 1}", kernel.title, kernel_text(kernel)
+        return self.codes[key][0]
+
+
+Sizes = Mapping[Symbol, int]
+
+
+def _sizes(schedule: Schedule, hints: Mapping[Symbol, int]) -> Sizes:
+    """The recorded sizes, and the symbols of the schedule that are the largest of some."""
+    known = dict(hints)
+    for symbol, among in schedule.largest:
+        values = [_value(each, known) for each in among]
+        if values and None not in values:
+            known[symbol] = max(value for value in values if value is not None)
+    return known
+
+
+def _value(number: Expr, sizes: Sizes) -> int | None:
+    """What a number is at the recorded sizes, None where only the run tells."""
+    return number.evaluate(sizes) if number.symbols <= sizes.keys() else None
+
+
+def _touched(item: Item) -> tuple[list[int], list[int]]:
+    """The buffers that a step reads and writes."""
+    if isinstance(item, RunKernel):
+        pairs = list(zip(item.kernel.buffers, item.buffers, strict=True))
+        written = [memory for buffer, memory in pairs if buffer.written]
+        return [memory for buffer, memory in pairs if not buffer.written], written
+    if isinstance(item, RunMatmul):
+        return [item.a, item.c], [item.out]
+    return (list(item.operands), [memory for _, memory in item.outs]) if isinstance(item, RunCall) else ([], [])
+
+
+def _bytes(schedule: Schedule, numbers: Iterable[int], sizes: Sizes) -> int | None:
+    total = 0
+    for memory in (schedule.memories[number] for number in numbers):
+        count = memory.dtype.size
+        for size in memory.sizes:
+            extent = _value(size, sizes)
+            if extent is None:
+                return None
+            count *= extent
+        total += count
+    return total
+
+
+def _shape(memory: Memory) -> str:
+    return f"{memory.dtype}[{', '.join(map(str, memory.sizes))}]"
+
+
+def _files(graphs: Iterable[GraphPage], explained: Explanation) -> Iterator[tuple[str, tuple[MarkedLine, ...]]]:
+    """The lines of each file that something is known of, with some around them."""
+    files: dict[str, dict[int, MarkedLine]] = {}
+
+    def line_of(line: Line) -> MarkedLine:
+        lines = files.setdefault(line.file, {})
+        for number in range(max(1, line.line - AROUND), line.line + AROUND + 1):
+            text = linecache.getline(line.file, number)
+            if number not in lines and (text or number == line.line):
+                lines[number] = MarkedLine(number, text.rstrip())
+        return lines[line.line]
+
+    for graph in graphs:
+        for row in graph.work:
+            for line in row.lines:
+                line_of(line).marks.append((row.mark, row.title))
+    eager = ((reason, f"ran eagerly {count} times") for reason, count in explained.stops)
+    for reason, what in (*((reason, "a break") for reason in explained.breaks), *eager):
+        if reason.line is not None:
+            line_of(reason.line).notes.append(f"{what}: {reason.fact} [{reason.code}] {reason.advice}")
+    for file, lines in files.items():
+        yield file, tuple(lines[number] for number in sorted(lines))
+
+
+def _left(explained: Explanation) -> tuple[Left, ...]:
+    """What is left to gain: what ran eagerly by its count, then breaks, then compiling again. At most three."""
+    found = [
+        Left(f"{_at(reason.line)}ran eagerly {count} times: {reason.fact}", reason.advice)
+        for reason, count in sorted(explained.stops, key=lambda entry: -entry[1])
+    ]
+    found += [Left(f"{_at(reason.line)}a break: {reason.fact}", reason.advice) for reason in explained.breaks]
+    again = [graph.why for graph in explained.graphs if graph.why is not None]
+    if again:
+        advice = "Where few values come, nothing is to be done; else take the question out of the compiled function."
+        found.append(Left(f"compiled again {len(again)} times, last because {again[-1]}", advice))
+    return tuple(found[:3])
+
+
+def _at(line: Line | None) -> str:
+    return "" if line is None else f"{line.place} "
+
+
