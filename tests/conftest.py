@@ -34,6 +34,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the files of tests/golden; read the diff")
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """The workers of `make test` must collect the same names: one with an address is another one in each process."""
+    named = [item.nodeid for item in session.items if " at 0x" in item.nodeid]
+    if named:
+        raise pytest.UsageError(f"names of tests that hold an address, give them ids: {named[:3]}")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
     """Two test workers share two cores, and a timing of small tensors wants no thread pool."""

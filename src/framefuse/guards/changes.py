@@ -6,10 +6,12 @@ import contextvars
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+import torch
+
 from framefuse import _native
-from framefuse.guards.check import same_atom
+from framefuse.guards.check import is_dense, same_atom
 from framefuse.guards.source_nodes import MISSING
-from framefuse.ir.facts import Assumptions, Source
+from framefuse.ir.facts import Assumptions, Input, Source
 from framefuse.ir.values import Value
 
 NUMBERS = {"int": int, "float": float}
@@ -22,7 +24,8 @@ def moving(known: Iterable[Assumptions], arguments: Sequence[Value]) -> frozense
     now, or are free already.
 
     The next recording makes them symbols: a number that changed once will change again. Of a string it holds what the
-    program asks.
+    program asks. A tensor among them has a stride that was held because elements lay near (capture/recording), and has
+    another one now, or lay densely and does not now.
     """
     sources: set[Source] = set()
     values: dict[Source, Value] = {}
@@ -38,7 +41,22 @@ def moving(known: Iterable[Assumptions], arguments: Sequence[Value]) -> frozense
                 now = value_at(fact.source, arguments, values)
                 if type(now) is str and now != fact.value:
                     sources.add(fact.source)
+        sources.update(entry.source for entry in assumptions.inputs if _lies_otherwise(entry, arguments, values))
     return frozenset(sources)
+
+
+def _lies_otherwise(entry: Input, arguments: Sequence[Value], values: dict[Source, Value]) -> bool:
+    """Whether a tensor that was dense is not now, or has another stride where one of more than 1 was held."""
+    spec = entry.spec
+    if spec.order is None and not any(isinstance(stride, int) and stride > 1 for stride in spec.strides or ()):
+        return False
+    now = value_at(entry.source, arguments, values)
+    if not isinstance(now, torch.Tensor) or now.layout is not torch.strided or now.dim() != len(spec.sizes):
+        return False
+    if spec.order is not None:
+        return not is_dense(tuple(now.shape), now.stride(), spec.order)
+    pairs = zip(spec.strides or (), now.stride(), strict=True)
+    return any(isinstance(stride, int) and 1 < stride != other for stride, other in pairs)
 
 
 def _is_given(source: Source) -> bool:

@@ -525,7 +525,7 @@ def _tensor_difference(tensor: Value, spec: TensorSpec) -> Failed | None:
         if isinstance(size, int) and size != now:
             return Failed(size, now, f".shape[{dimension}]")
     if spec.order is not None:
-        if _dense(sizes, tensor.stride(), spec.order):
+        if is_dense(sizes, tensor.stride(), spec.order):
             return None
         return Failed(Said(f"dense in order {spec.order}"), tensor.stride(), ".stride()")
     for dimension, (stride, now) in enumerate(zip(spec.strides or (), tensor.stride(), strict=True)):
@@ -534,7 +534,8 @@ def _tensor_difference(tensor: Value, spec: TensorSpec) -> Failed | None:
     return None
 
 
-def _dense(sizes: tuple[int, ...], strides: tuple[int, ...], order: tuple[int, ...]) -> bool:
+def is_dense(sizes: tuple[int, ...], strides: tuple[int, ...], order: tuple[int, ...]) -> bool:
+    """Whether a tensor without a hole lies in ``order``, its dimensions outermost first."""
     if 0 in sizes:
         return True
     expected = 1

@@ -18,7 +18,8 @@ from framefuse.ir.trace import Autograd
 
 # So many pairs of tensors are looked at one by one; more are sorted by their place in memory.
 PAIRS = 24
-# Elements that lie no further apart are loaded as rows (codegen/llvm/memory.py), by code for that one distance.
+# Elements that lie no further apart are loaded as rows (codegen/llvm/memory.py), by code for that one distance: a
+# second distance at the same place is any.
 NEAR = 4
 # The first copy or pickle of a tensor notes the names of its slots in its class, as this does: later that would change
 # the version of the class, by which every trace is guarded.
@@ -38,7 +39,7 @@ def inputs_of(recorder: Recorder) -> tuple[Input, ...]:
         strides: tuple[Symbol | int, ...] | None = None
         if order is None:
             near = min((stride for stride in meta.strides if stride), default=0)
-            most = near if near <= NEAR else 1
+            most = near if near <= NEAR and source not in recorder.moving else 1
             held = [fixed or recorder.exact_strides or stride <= most for stride in meta.strides]
             strides = tuple(
                 stride if keep else _stride_symbol(recorder, stride)

@@ -112,7 +112,7 @@ FUNCTIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", FUNCTIONS, ids=repr)
+@pytest.mark.parametrize("value", FUNCTIONS, ids=lambda function: function.__name__)
 def test_a_function_of_torch_has_a_name(value):
     assert function(*named(value)) is value
 
