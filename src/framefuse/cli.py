@@ -9,7 +9,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from framefuse import cache
+import torch
+
+from framefuse import __version__, cache
 from framefuse.api import install
 from framefuse.backends.registry import compiler_of
 from framefuse.demo import demo
@@ -90,6 +92,8 @@ def call_run(options: argparse.Namespace) -> int:
     settings = {"report": options.report} if options.report and not page else None
     try:
         compiler_of(options.backend)
+        if page:
+            importlib.import_module("framefuse.explain.page").library()
     except UserError as error:
         print(f"framefuse: {error}", file=sys.stderr)
         return 2
@@ -142,9 +146,16 @@ COMMANDS = (
 )
 
 
+def version_text() -> str:
+    """The versions that a report of a fault needs."""
+    python = ".".join(map(str, sys.version_info[:3]))
+    return f"framefuse {__version__} (torch {torch.__version__}, Python {python})"
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line, one subcommand for each row of COMMANDS."""
     top = argparse.ArgumentParser(prog="framefuse", description="A just-in-time compiler for PyTorch programs.")
+    top.add_argument("--version", action="version", version=version_text())
     parts = top.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
         part = parts.add_parser(command.name, help=command.summary, description=command.summary)

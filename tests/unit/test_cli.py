@@ -1,4 +1,5 @@
 import itertools
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -70,3 +71,12 @@ def test_the_cache_is_shown_verified_and_pruned(monkeypatch, capsys, tmp_path):
     assert kept.held().files == 1
     assert cli.main(["cache", "prune"]) == 0
     assert kept.names() == [] and kept.held().bytes == 0
+
+
+def test_a_report_that_cannot_be_written_is_told_before_the_script_runs(monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    script = tmp_path / "script.py"
+    script.write_text("print('ran')")
+    assert cli.main(["run", "--report", str(tmp_path / "out.html"), str(script)]) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and told.err.endswith("pip install jinja2\n")

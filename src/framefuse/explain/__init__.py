@@ -55,7 +55,7 @@ def html_report(
     is True.
 
     Raises:
-        UserError: ``compiled`` is not a result of ``framefuse.compile``.
+        UserError: ``compiled`` is not a result of ``framefuse.compile``, or jinja2 is not installed.
     """
     written: Path = importlib.import_module("framefuse.explain.page").report(compiled, path, args, kwargs, time)
     return written

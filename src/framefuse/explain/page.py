@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
-
-import jinja2
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from framefuse.errors import UserError, kind_of
 from framefuse.explain.page_data import FunctionPage, page_of
 from framefuse.explain.report import explain
 from framefuse.ir.values import Arguments, Keywords, Value
 from framefuse.runtime.function import CompiledFunction, compiled_function
+
+if TYPE_CHECKING:
+    import jinja2
 
 TEMPLATE = Path(__file__).with_name("page.html")
 
@@ -48,9 +52,17 @@ def html(pages: list[FunctionPage]) -> str:
 
 @functools.cache
 def _template() -> jinja2.Template:
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment: jinja2.Environment = library().Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(duration=_duration, size=_size)
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+
+
+def library() -> ModuleType:
+    """jinja2, which only who writes pages needs."""
+    try:
+        return importlib.import_module("jinja2")
+    except ImportError:
+        raise UserError("A report is written by jinja2. Install it: pip install jinja2") from None
 
 
 def _duration(seconds: float) -> str:
