@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import ZERO, never_negative
@@ -77,10 +77,12 @@ def _segments(nest: Nest, lane: Symbol) -> list[tuple[Expr, Expr, dict[Expr, boo
         ends = [end for tests in cats[0].tests if (end := _end(nest, tests, axis)) is not None]
         if len(ends) < len(cats[0].tests):
             continue
+        if axis is not lane and not _decided_inside(nest, lane, axis, ends):
+            continue
         length = nest.loops.extents[axis]
         cuts = [ZERO, *(_within(nest, end, length) for end in ends), length]
         found: list[tuple[Expr, Expr, dict[Expr, bool]]] = []
-        for number, (first, last) in enumerate(pairwise(cuts)):
+        for number, (first, last) in enumerate(itertools.pairwise(cuts)):
             outcomes = {axis.expr - end: place < number for place, end in enumerate(ends)}
             outcomes |= {end - 1 - axis.expr: place >= number for place, end in enumerate(ends)}
             if axis is lane:
@@ -90,6 +92,18 @@ def _segments(nest: Nest, lane: Symbol) -> list[tuple[Expr, Expr, dict[Expr, boo
             found.append((ZERO, total * maximum(ZERO, minimum(expr(1), inside)), outcomes))
         return found
     return whole
+
+
+def _decided_inside(nest: Nest, lane: Symbol, axis: Symbol, ends: Sequence[Expr]) -> bool:
+    """Whether all that these ends along a loop around it decide is computed in the vector loop: a value computed before
+    it is one for all of its parts.
+    """
+    tests = {test for end in ends for test in (axis.expr - end, end - 1 - axis.expr)}
+    for cell in nest.shape.order:
+        asked = cell.mask if cell.kind == "load" else itertools.chain(*cell.tests)
+        if not tests.isdisjoint(asked) and lane not in nest.shape.axes[cell]:
+            return False
+    return True
 
 
 def _end(nest: Nest, tests: Mask, lane: Symbol) -> Expr | None:

@@ -19,6 +19,9 @@ PROGRAMS = {
     "roll of the middle": lambda x: x.roll(-2, 1),
     "two cats": lambda x: torch.cat([torch.cat([x, x + 1], 0), x + 2], 0),
     "what is empty": lambda x: torch.cat([x[:0], x, x[2:]], 0),
+    "rows of one number": lambda x: torch.cat([(x[:2, :, :1] * 3).expand(x[:2].shape), x.sum(0, keepdim=True)], 0) * 2,
+    "one number": lambda x: torch.cat([x.sum().expand(1, len(x)) * 3, x.sum().expand(4, len(x))], 0) * 2,
+    "a column before rows": lambda x: torch.cat([x[:, 0, :1].expand(-1, x.shape[2]), x[:, 0] + 1], 0),
     "read twice": lambda x: torch.cat([x, x.flip(0)], 0) + torch.cat([x + 1, x], 0),
 }
 
