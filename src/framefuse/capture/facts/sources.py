@@ -486,7 +486,13 @@ class Sources:
         return entry is None or is_held(*entry)
 
     def _fixed(self, value: Value) -> bool:
-        return isinstance(value, (*CODE_LIKE, torch.Tensor, slice, range, types.MethodType))
+        fixed = isinstance(value, (*CODE_LIKE, torch.Tensor, slice, range, types.MethodType))
+        return fixed or _is_native_enum(type(value))
+
+
+def _is_native_enum(kind: type) -> bool:
+    """Whether it is an enumeration that pybind11 made, as torch's SDPBackend: its objects never change."""
+    return type(kind).__name__ == "pybind11_type" and "__entries" in vars(kind)
 
 
 Place = tuple[int, str, Value]
