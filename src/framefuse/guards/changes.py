@@ -51,8 +51,10 @@ def _lies_otherwise(entry: Input, arguments: Sequence[Value], values: dict[Sourc
     if spec.order is None and not any(isinstance(stride, int) and stride > 1 for stride in spec.strides or ()):
         return False
     now = value_at(entry.source, arguments, values)
-    if type(now) is not spec.type or now.layout is not torch.strided or now.dim() != len(spec.sizes):
+    if not isinstance(now, torch.Tensor) or type(now) is not spec.type:
         return False  # a class of the program's would see the questions
+    if now.layout is not torch.strided or now.dim() != len(spec.sizes):
+        return False
     if spec.order is not None:
         return not is_dense(tuple(now.shape), now.stride(), spec.order)
     pairs = zip(spec.strides or (), now.stride(), strict=True)
