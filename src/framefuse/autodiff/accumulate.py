@@ -11,6 +11,7 @@ from framefuse.ir.builder import Builder
 from framefuse.ir.dtypes import BY_NAME
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, expr
+from framefuse.ir.pairs import is_joined, joined, parts
 
 
 def total(builder: Builder, parts: Sequence[Node]) -> Node:
@@ -25,6 +26,9 @@ def total(builder: Builder, parts: Sequence[Node]) -> Node:
 def add(builder: Builder, a: Node, b: Node) -> Node:
     """``a + b``, rounded to their dtype as eager accumulates."""
     dtype = a.dtype
+    if is_joined(a) and is_joined(b):
+        (real, imaginary), (other, further) = parts(builder, a), parts(builder, b)
+        return joined(builder, (add(builder, real, other), add(builder, imaginary, further)))
     if dtype.kind == "complex":
         return call(builder, torch.add, (a, b), like=a)
     inner = BY_NAME[dtype.compute]

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from framefuse.ir.builder import Builder
 from framefuse.ir.graph import Node
+from framefuse.ir.pairs import reals
 
 
 class Zero:
@@ -82,10 +85,12 @@ DIFFERENTIABLE_FORMS: dict[str, DifferentiableForm] = {}
 
 
 def has_rules(node: Node) -> bool:
-    """Whether the rules of a library call's name hold for it: they are about real numbers, and some about some of the
-    calls.
+    """Whether the rules of a library call's name hold for it: they are about real numbers, but for those of the calls
+    that join and split complex ones, and some about some of the calls.
     """
     when = WHEN.get(node.attr("name"))
+    if node.attr("target") in (torch.complex, reals):
+        return True
     return all(part.dtype.kind != "complex" for part in (node, *node.inputs)) and (when is None or when(node))
 
 

@@ -4,6 +4,7 @@ from framefuse.lower import (  # noqa: F401  importing a family registers its ru
     activations,
     attention,
     casts,
+    complex_rules,
     convolution,
     creation,
     embedding,

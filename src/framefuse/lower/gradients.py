@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 
 from framefuse.errors import Stop
 from framefuse.ir.graph import Node
+from framefuse.ir.pairs import joined, parts
 from framefuse.ir.stops import reason
 from framefuse.ir.trace import Call, Trace, outside, refs
 from framefuse.lower.context import Lowering
@@ -113,8 +114,13 @@ class Gradients:
         before = self.values.contents[value]
         if not self.on or not self.carries(before) or self._rests(node, before):
             return node
-        if not node.dtype.is_float:
-            raise Stop(reason("gradient", f"{call.name} replaces what requires grad", call.line))
+        if node.dtype.kind == "complex":
+            return self._by_parts(node, before, self._replaced)
+        return self._replaced(node, before)
+
+    def _replaced(self, node: Node, before: Node) -> Node:
+        if not self.carries(before) or self._rests(node, before):
+            return node
         return self.builder.derived(node, REPLACED, (node, before))
 
     def _rests(self, node: Node, before: Node) -> bool:
@@ -132,13 +138,17 @@ class Gradients:
                     waiting.append(operand)
         return False
 
+    def _by_parts(self, node: Node, before: Node, change: Callable[[Node, Node], Node]) -> Node:
+        """The change of complex contents, made of their parts."""
+        (real, imag), (first, second) = parts(self.builder, node), parts(self.builder, before)
+        return joined(self.builder, (change(real, first), change(imag, second)))
+
     def keep(self, node: Node, before: Node) -> Node:
         """New contents that were written behind autograd's back, under the history of those ``before``."""
         if not self.on or not self.carries(before):
             return self.builder.detach(node) if self.on and self.carries(node) else node
-        if not node.dtype.is_float:
-            text = "A complex tensor that requires grad is written where gradients are off"
-            raise Stop(reason("gradient", text, self.builder.line))
+        if node.dtype.kind == "complex":
+            return self._by_parts(node, before, self.keep)
         return self.builder.derived(peel(node), KEPT, (history(before),))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -22,6 +22,8 @@ from framefuse.ir.torch_calls import TABLE, counts, norm
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, outside, refs
 from framefuse.ir.values import Value
 from framefuse.lower.autocast import COMPOSED, Autocast
+from framefuse.lower.complex_clusters import by_parts
+from framefuse.lower.complex_numbers import Parts
 from framefuse.lower.context import Lowering
 from framefuse.lower.dimensions import with_dimensions
 from framefuse.lower.equal_sizes import with_equal_sizes
@@ -36,7 +38,7 @@ from framefuse.lower.outputs import Definition, Outputs
 from framefuse.lower.overlaps import overlaps
 from framefuse.lower.own_memory import computed
 from framefuse.lower.probed_shapes import probed
-from framefuse.lower.rules import Lowered, Shapes, Unsupported, find
+from framefuse.lower.rules import Lowered, Shapes, Unsupported, find, follow, only_shapes, shapes_of
 from framefuse.lower.values import Values
 
 # What a rule may raise when a call's arguments are not what it expresses: the call is then a library call. A wrong
@@ -83,6 +85,7 @@ class _Lowerer:
         self.computed: list[Node] = []  # what the program's calls gave and wrote
         self.definer: dict[int, Definition] = {}
         self.index = 0  # of the call at hand
+        self.by_parts = by_parts(trace)
 
     def graph(self) -> Graph:
         inputs = tuple(self._input(place) for place in range(len(self.trace.assumptions.inputs)))
@@ -141,7 +144,7 @@ class _Lowerer:
 
     def _meta(self, value: int) -> TensorMeta:
         meta = self.trace.metas[value]
-        if not meta.plain or meta.dtype not in BY_TORCH:
+        if meta.dtype not in BY_TORCH:
             raise Stop(reason("tensor-kind", f"A tensor of {meta.dtype}", self.builder.line))
         return meta
 
@@ -209,18 +212,20 @@ class _Lowerer:
         metas = [self.trace.metas[value] for _, value in fresh]
         self.builder.place = metas[0].device if metas else "cpu"
         composed = call.autocast and call.name in COMPOSED
-        result = None if composed else self._rule_result(call)
+        result = None if composed else self._on_parts(call, metas)
+        if result is None and not composed:
+            result = self._rule_result(call)
+            if result is not None and self._is_complex(call, metas):  # kernels have no complex numbers
+                result = only_shapes(result, [path for path, _ in fresh])
         if result is None:
             return None
-        if self._is_complex(call, metas):  # kernels have no complex numbers
-            result = _only_shapes(result, [path for path, _ in fresh])
         if isinstance(result, Shapes):
             if not self._shapes_agree(call, result.shapes, metas):
                 return None
             return self._by_library(call, fresh, result.shapes)
         nodes = []
         for (path, _), meta in zip(fresh, metas, strict=True):
-            node = _follow(result, path)
+            node = follow(result, path)
             if not isinstance(node, Node) or not self._agrees(node, meta):
                 self.notes.append((call.name, f"rule gave {_describe(node)}, eager {meta.dtype}{list(meta.sizes)}"))
                 return None
@@ -228,9 +233,18 @@ class _Lowerer:
         self.calls.kept += self.builder.drawn
         return tuple(nodes)
 
-    def _rule_result(self, call: Call) -> Lowered | None:
-        """What the rule of the call answers; relations of a rule that failed are forgotten."""
-        rule = find(call.target) if call.target != "setitem" else None
+    def _on_parts(self, call: Call, metas: Sequence[TensorMeta]) -> Lowered | None:
+        """What the call on complex numbers does with their parts; None where it has no such form."""
+        if self.index not in self.by_parts or call.random or self.casts:
+            return None
+        return self._rule_result(call, Parts(self.builder, metas, self.gradients.carries))
+
+    def _rule_result(self, call: Call, parts: Parts | None = None) -> Lowered | None:
+        """What the rule of the call answers, or that for the ``parts`` of complex numbers; relations of a rule that
+        failed are forgotten.
+        """
+        write = torch.Tensor.__setitem__ if parts is not None else None
+        rule = find(call.target if call.target != "setitem" else write)
         if rule is None:
             self.notes.append((call.name, "no rule"))
             return None
@@ -241,10 +255,10 @@ class _Lowerer:
         try:
             args = [self._argument(value) for value in call.args]
             kwargs = {name: self._argument(value) for name, value in call.kwargs.items()}
-            result = rule(self.builder, *args, **kwargs)
+            result = rule(self.builder, *args, **kwargs) if parts is None else parts.lowered(rule, args, kwargs)
             if call.random != bool(self.builder.drawn) and not isinstance(result, Shapes):
                 raise Unsupported("random")
-            for shape in _shapes(result):
+            for shape in shapes_of(result):
                 self.builder.exists(shape)
             return result
         except FALLBACK as error:
@@ -437,7 +451,7 @@ class _Lowerer:
         """The written operand's contents by the rule of the call, in its own dtype and shape; None without one."""
         old = self.values.contents[value]
         if self._is_complex(call, ()):
-            return None
+            return self._new_pair(call, value, old)
         assigns = call.target == "setitem" or call.name in ("__setitem__", "setitem")
         written = self._setitem(call) if assigns else self._rule_result(call)
         if not isinstance(written, Node) or written.device != old.device:
@@ -451,6 +465,13 @@ class _Lowerer:
             return None
         self.calls.kept += self.builder.drawn
         return self.builder.expand(self.builder.cast(written, old.dtype), old.shape)
+
+    def _new_pair(self, call: Call, value: int, old: Node) -> Node | None:
+        """The written complex operand's contents by its parts, where they have its shape; None without such a form."""
+        written = self._on_parts(call, [self.trace.metas[value]]) if old.dtype.kind == "complex" else None
+        if not isinstance(written, Node) or written is old:
+            return None
+        return written if written.shape == old.shape and written.dtype is old.dtype else None
 
     def _setitem(self, call: Call) -> Lowered | None:
         rule = find(torch.Tensor.__setitem__)
@@ -559,33 +580,6 @@ def _paths(result: Value, path: tuple[int, ...] = ()) -> Value:
     elif isinstance(result, dict):
         for key, part in result.items():
             yield from _paths(part, (*path, key))
-
-
-def _shapes(result: Value) -> Iterator[Shape]:
-    """The shapes in a rule's answer."""
-    if isinstance(result, Node):
-        yield result.shape
-    elif isinstance(result, Shapes):
-        yield from result.shapes
-    elif isinstance(result, (tuple, list)):
-        for part in result:
-            yield from _shapes(part)
-    elif isinstance(result, dict):
-        yield from _shapes(tuple(result.values()))
-
-
-def _only_shapes(result: Value, paths: Sequence[tuple[int, ...]]) -> Shapes:
-    """What a rule's answer says of sizes."""
-    if isinstance(result, Shapes):
-        return result
-    nodes = [_follow(result, path) for path in paths]
-    return Shapes(tuple(node.shape for node in nodes if isinstance(node, Node)))
-
-
-def _follow(result: Value, path: tuple[int, ...]) -> Value:
-    for step in path:
-        result = result[step]
-    return result
 
 
 def _describe(node: Value) -> str:

@@ -266,6 +266,9 @@ class Outputs:
         itself, it is a view as well.
         """
         meta = self.trace.metas[value]
+        if not meta.plain:
+            fact = "A lazy conjugate or negative that is no view of its operands"
+            raise Stop(reason("tensor-kind", fact, self.definer[value].call.line))
         number = self._hidden() if meta.view else value
         top = replace(self._top(value), value=number, requires_grad=self._carries(value))
         node = computed(top.node)
@@ -288,7 +291,7 @@ class Outputs:
         order = dense_order(meta.sizes, meta.strides)
         if place is not None:
             self.found[value] = Output(value, self._input_node(value), order or rows, place)
-        elif self._bases(value) and (self._shared(value) or order is None):
+        elif meta.plain and self._bases(value) and (self._shared(value) or order is None):
             self.found[value] = Output(value, self._tensor(value), rows)
         else:
             self._make_top(value)

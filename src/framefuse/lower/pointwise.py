@@ -96,8 +96,18 @@ def neg(lo: Lowering, input: Node, *, out: Value = None) -> Node:
     return lo.compute(lambda a: -a, input)
 
 
-@rule("positive", "__pos__", "real", "conj", "resolve_conj", "resolve_neg", "conj_physical")
+@rule("positive", "__pos__", "resolve_conj", "resolve_neg")
 def positive(lo: Lowering, input: Node, *, out: Value = None) -> Node:
+    return input
+
+
+@rule("real")
+def real(lo: Lowering, input: Node) -> Node:
+    return input
+
+
+@rule("conj", "conj_physical")
+def conj(lo: Lowering, input: Node, *, out: Value = None) -> Node:
     return input
 
 

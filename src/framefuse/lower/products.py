@@ -52,7 +52,7 @@ def rmatmul(lo: Lowering, input: Node, other: Node) -> Lowered:
     return matmul(lo, other, input)
 
 
-@rule("mm", "bmm", "mv", "dot", "vdot")
+@rule("mm", "bmm", "mv", "dot")
 def plain_product(lo: Lowering, input: Node, other: Node, *, out: Value = None) -> Lowered:
     return matmul(lo, input, other)
 

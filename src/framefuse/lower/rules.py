@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
@@ -127,3 +127,30 @@ def _of_operator(target: Value) -> Entry | None:
 
 def _qualified(packet: torch._ops.OpOverloadPacket) -> tuple[str, str, str]:
     return packet._qualified_op_name.partition("::")
+
+
+def shapes_of(result: Value) -> Iterator[Shape]:
+    """The shapes in a rule's answer."""
+    if isinstance(result, Node):
+        yield result.shape
+    elif isinstance(result, Shapes):
+        yield from result.shapes
+    elif isinstance(result, (tuple, list)):
+        for part in result:
+            yield from shapes_of(part)
+    elif isinstance(result, dict):
+        yield from shapes_of(tuple(result.values()))
+
+
+def only_shapes(result: Value, paths: Sequence[tuple[int, ...]]) -> Shapes:
+    """What a rule's answer says of sizes."""
+    if isinstance(result, Shapes):
+        return result
+    nodes = [follow(result, path) for path in paths]
+    return Shapes(tuple(node.shape for node in nodes if isinstance(node, Node)))
+
+
+def follow(result: Value, path: tuple[int, ...]) -> Value:
+    for step in path:
+        result = result[step]
+    return result

@@ -110,7 +110,12 @@ def transpose(lo: Lowering, input: Node, dim0: Value, dim1: Value) -> Node:
     return lo.permute(input, order)
 
 
-@rule("t", "Tensor.mT", "Tensor.H", "Tensor.mH", "adjoint")
+@rule("Tensor.H", "Tensor.mH", "adjoint")
+def adjoint(lo: Lowering, input: Node) -> Node:
+    return matrix_transpose(lo, input)
+
+
+@rule("t", "Tensor.mT")
 def matrix_transpose(lo: Lowering, input: Node) -> Node:
     if len(input.shape) < 2:
         return input

@@ -9,6 +9,7 @@ from framefuse.autodiff.rules import (
     indexing,
     library_products,
     linear_calls,
+    pairs,
     pooling,
     positions,
     products,
@@ -20,5 +21,5 @@ from framefuse.autodiff.rules import (
 
 __all__ = [
     "attention", "batch_norm", "casts", "composites", "convolution", "indexing", "library_products", "linear_calls",
-    "pooling", "positions", "products", "reductions", "selected", "views", "windows",
+    "pairs", "pooling", "positions", "products", "reductions", "selected", "views", "windows",
 ]  # fmt: skip

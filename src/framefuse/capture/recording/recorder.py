@@ -530,7 +530,7 @@ class Recorder:
         if isinstance(out, torch.Tensor):
             number = self.numbers.get(id(out))
             if number is None:
-                kind = special(out)
+                kind = special(out, lazy=True)
                 if kind is not None:
                     self.kill("tensor-kind", f"A result that is {kind}")
                     return NO_TENSOR

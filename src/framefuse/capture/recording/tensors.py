@@ -26,8 +26,10 @@ class Entrance(NamedTuple):
 PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 
 
-def special(tensor: torch.Tensor) -> str | None:
-    """What makes a tensor one that traces do not hold (its kind in words), None for a plain one."""
+def special(tensor: torch.Tensor, lazy: bool = False) -> str | None:
+    """What makes a tensor one that traces do not hold (its kind in words), None for a plain one. Conjugate and negative
+    views, which are computed when they are read, are held where they are ``lazy`` results of the trace's own calls.
+    """
     if type(tensor) not in PLAIN_TYPES:
         return f"a {type(tensor).__name__}"
     if tensor.layout is not torch.strided:
@@ -36,7 +38,7 @@ def special(tensor: torch.Tensor) -> str | None:
         return f"a tensor of {tensor.dtype}"
     if tensor.is_nested or tensor.is_meta or tensor.is_quantized:
         return "a nested, meta or quantised tensor"
-    if tensor.is_conj() or tensor.is_neg():
+    if not lazy and (tensor.is_conj() or tensor.is_neg()):
         return "a conjugate or negative view"
     return None
 

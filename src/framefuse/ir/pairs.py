@@ -1,0 +1,86 @@
+"""Holds complex numbers as pairs of reals: kernels compute with the parts, and a library call joins them where a tensor
+of complex numbers has to be in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from framefuse.ir.builder import ONE, ZERO, Builder
+from framefuse.ir.dtypes import BY_TORCH, DType
+from framefuse.ir.graph import Arg, Attributes, Node
+from framefuse.ir.strides import dense_order, dense_strides
+from framefuse.ir.values import Value
+
+Pair = tuple[Node, Node]  # the real and the imaginary parts
+JOIN, SPLIT = "complex", "reals"  # the names of the library calls
+
+
+def reals(numbers: torch.Tensor) -> torch.Tensor:
+    """The memory of complex numbers as reals; a lazy conjugate is computed first, as gradients may be one."""
+    return torch.view_as_real(numbers.resolve_conj().resolve_neg())
+
+
+def real_of(dtype: DType) -> DType:
+    """The dtype of the parts."""
+    return BY_TORCH[dtype.torch.to_real()]
+
+
+def joined(builder: Builder, pair: Pair, order: Sequence[int] | None = None) -> Node:
+    """The complex numbers with these parts, whose dimensions lie in ``order``: a call that does not run while only
+    parts of its result are read.
+    """
+    real = pair[0]
+    lies = tuple(range(len(real.shape)) if order is None else order)
+    operands = pair if pair[0] is not pair[1] else (real,)
+    args = (Arg(0), Arg(len(operands) - 1))
+    attrs = _attrs(torch.complex, JOIN, args, (lies,) * len(operands))
+    dtype = BY_TORCH[real.dtype.torch.to_complex()]
+    call = builder.opaque("library", operands, attrs, dtype, (), None, real.device)
+    strides = dense_strides(real.shape, lies)
+    return builder.opaque("result", (call,), (("path", ()),), dtype, real.shape, strides, real.device)
+
+
+def parts(builder: Builder, node: Node) -> Pair:
+    """The parts of a node of complex numbers."""
+    if node.op == "detach":
+        real, imaginary = parts(builder, node.inputs[0])
+        return builder.detach(real), builder.detach(imaginary)
+    if is_joined(node):
+        call = node.inputs[0]
+        return call.inputs[0], call.inputs[-1]
+    both = _in_memory(builder, node)
+    zeros, steps, shape = [ZERO] * len(node.shape), [1] * len(both.shape), (*node.shape, ONE)
+    first, second = (builder.slice(both, (*zeros, place), steps, shape) for place in (0, 1))
+    return builder.reshape(first, node.shape), builder.reshape(second, node.shape)
+
+
+def is_joined(node: Node) -> bool:
+    """Whether the node was made of two parts of its own shape."""
+    if node.op != "result" or node.inputs[0].attr("target") is not torch.complex:
+        return False
+    call = node.inputs[0]
+    return len(call.attr("args")) == 2 and not call.attr("kwargs") and all(x.shape == node.shape for x in call.inputs)
+
+
+def _in_memory(builder: Builder, node: Node) -> Node:
+    """The memory of complex numbers as reals, with one more dimension of size 2."""
+    shape = (*node.shape, ONE + ONE)
+    attrs = _attrs(reals, SPLIT, (Arg(0),), (None,))
+    call = builder.call((node,), attrs)
+    if call is not None:
+        return builder.results(call)[()]
+    real, rows = real_of(node.dtype), tuple(range(len(node.shape)))
+    order = dense_order(builder.sizes(node.shape), builder.sizes(node.strides)) if node.strides is not None else None
+    strides = dense_strides(shape, (*(order or rows), len(rows)))
+    call = builder.opaque("library", (node,), attrs, real, (), None, node.device)
+    return builder.opaque("result", (call,), (("path", ()),), real, shape, strides, node.device)
+
+
+def _attrs(target: Value, name: str, args: tuple[Arg, ...], orders: tuple[tuple[int, ...] | None, ...]) -> Attributes:
+    return (
+        ("target", target), ("name", name), ("args", args), ("kwargs", {}), ("random", False), ("orders", orders),
+        ("views", ()),
+    )  # fmt: skip

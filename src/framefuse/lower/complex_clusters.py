@@ -1,0 +1,78 @@
+"""Finds the calls on complex numbers that pay when kernels compute with parts: what is read from memory is split, and
+what leaves is joined, by a call each, so a lone product is faster as torch's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from framefuse.ir.trace import Call, Trace, outside, refs
+from framefuse.lower.complex_numbers import RULES
+from framefuse.lower.rules import find
+
+# Calls that take eager as long as several products.
+COSTLY = frozenset((
+    "exp", "abs", "absolute", "__abs__", "angle", "polar", "div", "divide", "true_divide", "__truediv__",
+))  # fmt: skip
+# Calls that kernels make by reading or writing every second element.
+INTERLEAVED = frozenset(("view_as_real", "view_as_complex"))
+FACTOR = 2  # calls saved for each one that splits or joins
+
+
+def by_parts(trace: Trace) -> frozenset[int]:
+    """The numbers of the calls of the trace that are lowered to arithmetic on parts."""
+    clusters = _Clusters(trace)
+    return frozenset(place for place in clusters.calls if clusters.pays(place))
+
+
+class _Clusters:
+    """Calls that have rules for parts, joined where one reads what another gave."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.calls: dict[int, int] = {}  # by call the one that it was joined to
+        self.owner: dict[int, int] = {}  # by complex value the call that gave it
+        self.border: set[tuple[int, int]] = set()  # (call, value): the value has to be in memory
+        for place, call in enumerate(trace.calls):
+            self._call(place, call)
+        leaving = set(outside(trace.result, trace.effects))
+        self.border.update((place, value) for value, place in self.owner.items() if value in leaving)
+        self.gains: dict[int, int] = {}
+        for place in self.calls:
+            top = self._top(place)
+            self.gains[top] = self.gains.get(top, 0) + (4 if trace.calls[place].name in COSTLY else 1)
+        self.costs: dict[int, int] = {}
+        for top, _ in {(self._top(place), value) for place, value in self.border}:
+            self.costs[top] = self.costs.get(top, 0) + 1
+
+    def pays(self, place: int) -> bool:
+        """Whether the cluster of a call saves more than it costs."""
+        top = self._top(place)
+        return self.gains[top] > FACTOR * self.costs.get(top, 0)
+
+    def _call(self, place: int, call: Call) -> None:
+        read, given = self._complex(refs((call.args, call.kwargs))), self._complex(refs(call.result))
+        if not read and not given:
+            return
+        rule = find(call.target) if call.target != "setitem" else None
+        if (rule is None and call.target != "setitem") or (rule is not None and rule not in RULES):
+            self.border.update((self.owner[value], value) for value in read if value in self.owner)
+            return
+        self.calls[place] = place
+        if call.name in INTERLEAVED:
+            self.border.add((place, -1 - place))
+        for value in read:
+            if value in self.owner:
+                self.calls[self._top(place)] = self._top(self.owner[value])
+            else:
+                self.border.add((place, value))
+        self.owner.update(dict.fromkeys((*given, *self._complex(call.written)), place))
+
+    def _complex(self, values: Sequence[int]) -> list[int]:
+        return [value for value in values if self.trace.metas[value].dtype.is_complex]
+
+    def _top(self, place: int) -> int:
+        while self.calls[place] != place:
+            self.calls[place] = self.calls[self.calls[place]]
+            place = self.calls[place]
+        return place

@@ -1,0 +1,149 @@
+"""Complex numbers by their parts: values, conjugate bits, strides and two orders of gradients, against eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import framefuse
+from framefuse.api import compiled_function
+from framefuse.lower import complex_clusters
+
+Program = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any]
+COMPLEX_CASES: dict[str, Program] = {
+    "product": lambda z, w, x: z * w,
+    "with reals": lambda z, w, x: z * x + x - 2j * w,
+    "from numbers": lambda z, w, x: 2j - z * (1 + 2j) + 1,
+    "quotient": lambda z, w, x: z / w,
+    "quotient of numbers": lambda z, w, x: x / (z * 2),
+    "square": lambda z, w, x: z.square() + w**2,
+    "conjugate": lambda z, w, x: (z * w).conj(),
+    "view of a conjugate": lambda z, w, x: (z * w).conj()[0],
+    "adjoint": lambda z, w, x: (z * w).mH,
+    "copy of an adjoint": lambda z, w, x: z.mH * 2,
+    "contiguous adjoint": lambda z, w, x: (z * w).mH.contiguous(),
+    "resolved": lambda z, w, x: ((z * 2).conj().resolve_conj(), (z * w).resolve_conj(), torch.conj_physical(z * w)),
+    "clone of a conjugate": lambda z, w, x: (z * 2).conj().clone(),
+    "asked for the bit": lambda z, w, x: z * 2 if z.conj().is_conj() else z,
+    "parts": lambda z, w, x: ((z * w).real, (z + w).imag, (z - w).conj().imag),
+    "parts of an input": lambda z, w, x: (z.real * 2, z.conj().imag * 3),
+    "results that share memory": lambda z, w, x: (lambda y: (y, y.conj(), y.real))(z * w),
+    "a conjugate alone": lambda z, w, x: (lambda y: (y.conj(), y.abs()))(z * w),
+    "inputs and views of them": lambda z, w, x: (z, z.conj(), z.conj().imag),
+    "imaginary part of reals": lambda z, w, x: (x.to(z.dtype) * 1).imag,
+    "magnitude": lambda z, w, x: (z * w).abs() ** 2,
+    "angle": lambda z, w, x: (z * w).angle(),
+    "exponential": lambda z, w, x: torch.exp(1j * x) * torch.exp(z * 1j),
+    "polar": lambda z, w, x: torch.polar(x.abs(), x) * z,
+    "one tensor for both parts": lambda z, w, x: torch.complex(x, x) * w,
+    "as reals": lambda z, w, x: torch.view_as_real(z * w),
+    "as complex": lambda z, w, x: torch.view_as_complex(torch.stack([x, x * 2], -1)) * z,
+    "rotary": lambda z, w, x: torch.view_as_real(torch.view_as_complex(torch.view_as_real(z) * 2) * w).flatten(1),
+    "stacked": lambda z, w, x: torch.stack([z.conj(), w, x]).permute(1, 0, 2),
+    "joined": lambda z, w, x: torch.cat([z.conj(), x], 1).flip(0).roll(1, 0),
+    "chosen": lambda z, w, x: torch.where(x > 0, z * 2, w) + torch.where(x > 0, z, 0),
+    "sums": lambda z, w, x: ((z * w).sum(), (z * w).mean(1, keepdim=True)),
+    "inner product": lambda z, w, x: torch.vdot(z.reshape(-1), w.reshape(-1)),
+    "gate": lambda z, w, x: torch.einsum("ab,bc->ac", z[:, :2], w.conj()[:, 1:]),
+    "gate by tensordot": lambda z, w, x: torch.tensordot(z[:, :2], w, dims=([1], [0])),
+    "product of matrices": lambda z, w, x: (z * 2) @ w.mH,
+    "constants": lambda z, w, x: torch.eye(3, dtype=z.dtype) * 2 + torch.ones_like(z)[0] + z.new_zeros(3) + z[0],
+    "transposed": lambda z, w, x: z.t() * 2,
+    "Fourier": lambda z, w, x: torch.fft.irfft(torch.fft.rfft(x * 2) * 1j, n=3).sin() + torch.fft.fftn(z * w).abs(),
+    "library between": lambda z, w, x: (z * w).sqrt() * 2 + torch.sin(z) / w,
+    "sections of a conjugate": lambda z, w, x: (z * w).conj().tensor_split(2, 1),
+    "detached": lambda z, w, x: (z * w).detach() * w,
+}
+
+
+def written(z: torch.Tensor, w: torch.Tensor, x: torch.Tensor) -> Any:
+    state = torch.zeros(3, dtype=z.dtype)
+    state[0] = 1
+    state = state + z
+    state[:, 1:] = w[:, 1:].conj()
+    state.mul_(w)
+    state += 1j
+    return state.abs(), state
+
+
+COMPLEX_CASES["written"] = written
+
+
+def look(program: Program, operands: list[torch.Tensor]) -> tuple[Any, list[torch.Tensor | None]]:
+    """How the results lie and what they share; their values, gradients and second gradients."""
+    results = program(*operands)
+    results = results if isinstance(results, tuple) else (results,)
+    places = [each.untyped_storage()._cdata for each in (*results, *operands)]
+    lies = [
+        (each.dtype, each.shape, each.stride(), each.is_conj(), each.is_neg(), each.requires_grad, each._is_view(),
+         [each.untyped_storage()._cdata == place for place in places])
+        for each in results
+    ]  # fmt: skip
+    found: list[torch.Tensor | None] = [each.detach().clone() for each in results]
+    losses = [(each * (1 - 0.5j)).real.sum() + (each.abs() ** 2).sum() for each in results if each.requires_grad]
+    if losses:
+        total = torch.stack(losses).sum()
+        first = torch.autograd.grad(total, operands, allow_unused=True, create_graph=True)
+        again = [(each.abs() ** 2).sum() for each in first if each is not None and each.requires_grad]
+        second = torch.autograd.grad(sum(again), operands, allow_unused=True) if again else ()
+        found += [each if each is None else each.detach().clone() for each in (*first, *second)]
+    return lies, found
+
+
+@pytest.mark.parametrize("gradients", [False, True], ids=["values", "gradients"])
+@pytest.mark.parametrize("factor", [None, -100], ids=["as chosen", "by parts"])
+@pytest.mark.parametrize("name", COMPLEX_CASES)
+def test_it_is_eager(name: str, factor: int | None, gradients: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, dtype = COMPLEX_CASES[name], torch.complex64 if factor is None else torch.complex128
+    if factor is not None:
+        monkeypatch.setattr(complex_clusters, "FACTOR", factor)
+    compiled = framefuse.compile(program)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        operands = [torch.randn(2, 3, dtype=kind) for kind in (dtype, dtype, dtype.to_real())]
+        operands = [each.requires_grad_(gradients) for each in operands]
+        (eager_lies, eager), (lies, found) = look(program, operands), look(compiled, operands)
+        assert lies == eager_lies
+        for mine, other in zip(found, eager, strict=True):
+            torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-4)
+    assert compiled_function(compiled).dispatch.hits >= 2
+
+
+def test_a_lone_product_is_torchs_own() -> None:
+    product = framefuse.compile(lambda z, w: z * w)
+    operands = [torch.randn(3, dtype=torch.complex64) for _ in range(2)]
+    for _ in range(3):
+        product(*operands)
+    text = str(framefuse.explain(product, *operands))
+    assert "mul" in text and "kernel  x" not in text
+
+
+def test_a_circuit_is_kernels() -> None:
+    @framefuse.compile
+    def circuit(angle: torch.Tensor) -> torch.Tensor:
+        turn = torch.exp(0.5j * angle)
+        gate = torch.stack([torch.stack([turn, turn * 0]), torch.stack([turn * 0, turn.conj()])])
+        state = torch.stack([angle.cos(), angle.sin()]).to(torch.complex64)
+        state = torch.einsum("ab,b->a", gate, state)
+        return (state.conj() * state).real.sum() + state.imag.sum()
+
+    for turn in (0.3, 0.7, 1.1):
+        angle = torch.tensor(turn, requires_grad=True)
+        circuit(angle).backward()
+    text = str(framefuse.explain(circuit, angle))
+    assert "1 graph" in text and " calls" not in text and "einsum" not in text
+
+
+def test_a_magnitude_has_no_slope_at_zero() -> None:
+    magnitude = framefuse.compile(lambda z, w: ((z * w).abs() * (z + w).abs()).sum())
+    for values in ([1 + 1j, 2j], [0j, 1j], [0j, 0j]):
+        z = torch.tensor(values, dtype=torch.complex64, requires_grad=True)
+        w = torch.tensor([0j, 1], requires_grad=True)
+        mine, = torch.autograd.grad(magnitude(z, w), z)
+        eager, = torch.autograd.grad(((z * w).abs() * (z + w).abs()).sum(), z)
+        assert torch.equal(mine.isnan(), eager.isnan())
+        torch.testing.assert_close(mine, eager)
+    assert compiled_function(magnitude).dispatch.hits >= 2
