@@ -4,12 +4,12 @@ from framefuse.autodiff.rules import (
     attention,
     batch_norm,
     casts,
+    complex_parts,
     composites,
     convolution,
     indexing,
     library_products,
     linear_calls,
-    pairs,
     pooling,
     positions,
     products,
@@ -20,6 +20,6 @@ from framefuse.autodiff.rules import (
 )
 
 __all__ = [
-    "attention", "batch_norm", "casts", "composites", "convolution", "indexing", "library_products", "linear_calls",
-    "pairs", "pooling", "positions", "products", "reductions", "selected", "views", "windows",
+    "attention", "batch_norm", "casts", "complex_parts", "composites", "convolution", "indexing", "library_products", "linear_calls",
+    "pooling", "positions", "products", "reductions", "selected", "views", "windows",
 ]  # fmt: skip
