@@ -20,6 +20,7 @@ from framefuse.autodiff.rules import (
 )
 
 __all__ = [
-    "attention", "batch_norm", "casts", "complex_parts", "composites", "convolution", "indexing", "library_products", "linear_calls",
+    "attention", "batch_norm", "casts", "complex_parts", "composites", "convolution", "indexing", "library_products",
+    "linear_calls",
     "pooling", "positions", "products", "reductions", "selected", "views", "windows",
 ]  # fmt: skip
