@@ -51,7 +51,7 @@ ops: $(VENV)/.built ## the primitives by element type, and which of torch's func
 	@$(PY) -m framefuse.cli ops
 
 bench: $(VENV)/.built ## the figures of the CPU, into bench-out/ (about half an hour)
-	@for part in "curve --fresh" "models --fresh" train kernels guards memory; do $(PY) -m benchmarks $$part || exit 1; done
+	@for part in "curve --fresh" "models --fresh" start train kernels guards memory; do $(PY) -m benchmarks $$part || exit 1; done
 
 page: $(VENV)/.built ## write what was measured into docs/performance.md
 	@$(PY) -m benchmarks page

@@ -9,9 +9,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import statistics
 import subprocess
 import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
 
 import torch
 
@@ -43,11 +46,16 @@ def first_call(name: str, compiler: str) -> dict[str, float]:
     return {"eager_s": eager, "first_s": first, "later_max_s": max(later), "later_s": statistics.median(later)}
 
 
-def in_fresh_process(name: str, compiler: str, threads: int) -> dict[str, float]:
-    """What `first_call` measures, taken in a process of its own."""
+def in_fresh_process(
+    name: str, compiler: str, threads: int, caches: Mapping[str, str] | None = None
+) -> dict[str, float]:
+    """What `first_call` measures, taken in a process of its own; ``caches`` are variables that say where its caches
+    lie, empty ones without.
+    """
     command = [sys.executable, "-m", "benchmarks.first_call", name, "--compiler", compiler]
-    command += ["--threads", str(threads)]
-    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    command += ["--threads", str(threads), *(["--kept"] if caches else [])]
+    environment = {**os.environ, **(caches or {})}
+    answer = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if answer.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{answer.stderr}")
     measured: dict[str, float] = json.loads(answer.stdout.splitlines()[-1])
@@ -60,9 +68,10 @@ def main() -> None:
     parser.add_argument("target", help="a model of the zoo, or chain:N")
     parser.add_argument("--compiler", choices=list(COMPILERS), default="framefuse")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (1)")
+    parser.add_argument("--kept", action="store_true", help="with the caches that the environment names")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    with cold_caches():
+    with nullcontext() if options.kept else cold_caches():
         if options.compiler == "torch":
             for module in ("torch._dynamo", "torch._inductor.compile_fx"):
                 importlib.import_module(module)

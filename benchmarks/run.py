@@ -22,6 +22,7 @@ from benchmarks import (
     memory,
     models,
     optimizers,
+    start,
     train,
     vit,
 )
@@ -130,6 +131,12 @@ def kernels_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", default=(), metavar="OPERATION", help="of the matrix: some operations")
 
 
+def start_options(parser: argparse.ArgumentParser) -> None:
+    """What `python -m benchmarks start` takes."""
+    names = ", ".join(start.TARGETS)
+    parser.add_argument("--only", nargs="+", choices=start.TARGETS, metavar="MODEL", help=f"some of {names}")
+
+
 def no_options(parser: argparse.ArgumentParser) -> None:
     """For benchmarks with the common options only."""
 
@@ -220,7 +227,7 @@ BENCHES = (
     ),
     Bench(
         "vit",
-        "ViT-base, training: each mode, float32 and bfloat16, model, loss and step",
+        "ViT-base, training: each mode and dtype, model, loss and step",
         vit.TITLE,
         vit.FIELDS,
         vit_options,
@@ -288,9 +295,19 @@ BENCHES = (
         memory.findings,
         memory.plot,
     ),
+    Bench(
+        "start",
+        "how a process starts: imports, cold and warm first calls",
+        start.TITLE,
+        start.FIELDS,
+        start_options,
+        lambda options, compilers: start.steps(options.only or start.TARGETS, compilers),
+        lambda say, options, compilers: start.start(say, options.only or start.TARGETS, compilers, options.threads),
+        start.findings,
+    ),
 )
 ALONE = ("memory", "capture", "optimizers", "costs")  # measured without torch.compile beside them
-APART = ("vit",)  # each contestant imports and starts in a process of its own
+APART = ("vit", "start")  # each contestant imports and starts in a process of its own
 # What `kernels --matrix` measures.
 MATRIX = Bench(
     "matrix",

@@ -1,0 +1,101 @@
+"""Measures how a process starts: imports, and first calls with empty caches and with those of an earlier process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.first_call import in_fresh_process
+from benchmarks.processes import ROOT
+from benchmarks.report import Field, Row, Say, Value, number
+from benchmarks.zoo import MODELS
+
+TARGETS = ("chain:30", *MODELS)
+LIMIT = 50  # milliseconds above an eager call that a warm first call may take
+TITLE = "First calls in fresh processes, milliseconds above an eager call; warm: an earlier process had compiled"
+FIELDS = (
+    Field("model", "model"),
+    Field("eager_ms", "eager", "{:.1f}"),
+    Field("framefuse_cold_ms", "framefuse cold", "{:.0f}"),
+    Field("framefuse_warm_ms", "framefuse warm", "{:.0f}"),
+    Field("torch_cold_ms", "torch cold", "{:.0f}"),
+    Field("torch_warm_ms", "torch warm", "{:.0f}"),
+    Field("times_torch", "warm, times torch", "{:.1f}"),
+)
+# What a program that compiles imports beyond torch.
+IMPORTS = {"framefuse": ("framefuse",), "torch": ("torch._dynamo", "torch._inductor.compile_fx")}
+IMPORT = """
+import importlib, json, sys, time
+import torch
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+before, begun = resident(), time.perf_counter()
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+print(json.dumps({"seconds": time.perf_counter() - begun, "bytes": resident() - before}))
+"""
+
+
+def steps(targets: Sequence[str], compilers: Sequence[str]) -> int:
+    """How many processes are started, but for those that import."""
+    return 2 * len(targets) * len(compilers)
+
+
+def start(say: Say, targets: Sequence[str], compilers: Sequence[str], threads: int) -> list[Row]:
+    """One row for each target."""
+    return [measure(target, say, compilers, threads) for target in targets]
+
+
+def measure(target: str, say: Say, compilers: Sequence[str], threads: int) -> Row:
+    """A cold process and a warm one for each compiler, with caches that nothing else has filled."""
+    title = target if target.startswith("chain:") else MODELS[target].title
+    row: dict[str, Value] = {"model": title}
+    for compiler in compilers:
+        with tempfile.TemporaryDirectory(prefix="framefuse-bench-", ignore_cleanup_errors=True) as folder:
+            for state in ("cold", "warm"):
+                say(f"{title}, {compiler}, {state}")
+                found = in_fresh_process(target, compiler, threads, caches_in(Path(folder)))
+                row[f"{compiler}_{state}_ms"] = 1e3 * (found["first_s"] - found["eager_s"])
+                row.setdefault("eager_ms", 1e3 * found["eager_s"])
+    if "torch" in compilers:
+        row["times_torch"] = number(row, "torch_warm_ms") / number(row, "framefuse_warm_ms")
+    return row
+
+
+def caches_in(folder: Path) -> Mapping[str, str]:
+    """The variables by which both compilers keep what they have compiled in a folder."""
+    return {
+        "FRAMEFUSE_CACHE": "1",
+        "XDG_CACHE_HOME": str(folder),
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        "TRITON_CACHE_DIR": str(folder / "triton"),
+    }
+
+
+def imported(compiler: str) -> dict[str, float]:
+    """Seconds and bytes that the imports of a compiler cost beyond those of torch, in a process of its own."""
+    command = [sys.executable, "-c", IMPORT, *IMPORTS[compiler]]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    measured: dict[str, float] = json.loads(answer.stdout.splitlines()[-1])
+    return measured
+
+
+def findings(rows: Sequence[Row]) -> list[str]:
+    """What the rows show, and what imports cost."""
+    said = []
+    for compiler in IMPORTS:
+        if f"{compiler}_warm_ms" in rows[0]:
+            found = imported(compiler)
+            what = " and ".join(IMPORTS[compiler])
+            said.append(f"importing {what} beyond torch: {found['seconds']:.2f} s, {found['bytes'] / 1e6:.0f} MB")
+    warm = {str(row["model"]): number(row, "framefuse_warm_ms") for row in rows}
+    slow = [f"{model} {milliseconds:.0f}" for model, milliseconds in warm.items() if milliseconds > LIMIT]
+    said.append(f"warm first calls more than {LIMIT} ms above eager's: {', '.join(slow) or 'none'}")
+    return said
