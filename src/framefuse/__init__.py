@@ -2,7 +2,7 @@
 
 from framefuse.api import compile, install, is_compiling, list_backends, register_backend, reset
 from framefuse.errors import CompilerBug, UserError
-from framefuse.explain import explain, graphs
+from framefuse.explain import explain, graphs, profile
 from framefuse.explain import html_report as report
 from framefuse.marks import (
     allow_in_graph,
@@ -25,6 +25,7 @@ __all__ = [
     "explain",
     "graphs",
     "report",
+    "profile",
     "reset",
     "disable",
     "enable",

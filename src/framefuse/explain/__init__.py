@@ -1,4 +1,4 @@
-"""Says what was compiled, what not, and why: `framefuse.explain`, with its pages of work, guards, stops and time."""
+"""Says what was compiled, what not, why (`framefuse.explain`), and how long it takes: `framefuse.profile`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from framefuse.ir.values import Value
 
 if TYPE_CHECKING:
     from framefuse.explain.graphs import Graphs
+    from framefuse.explain.profile import Profile
     from framefuse.explain.report import Explanation
 
 
@@ -59,3 +60,21 @@ def html_report(
     """
     written: Path = importlib.import_module("framefuse.explain.page").report(compiled, path, args, kwargs, time)
     return written
+
+
+def profile(function: Value, *args: Value, calls: int = 5, **kwargs: Value) -> Profile:
+    """Runs a compiled function and tables its kernels, products and library calls: how often each ran, its time and its
+    share, the bytes that it moves, the share of the device's bandwidth and of its arithmetic, and the user's lines.
+
+    This calls ``function`` with these arguments: three times, so that it is compiled, and ``calls`` times to measure.
+    All that the function does happens so often; nothing else changes. It may also be a function that calls compiled
+    ones, such as a step of training. The bandwidth is that of a copy, and the arithmetic that of a large product,
+    measured on this machine when a process first asks. Times are medians; each step is measured by itself, which adds a
+    microsecond or so to a call for each, shown as rest. What a captured graph repeats has no steps; use the default
+    mode to see them.
+
+    Raises:
+        UserError: ``function`` cannot be called, or no compiled code ran in its calls.
+    """
+    table: Profile = importlib.import_module("framefuse.explain.profile").profile(function, args, kwargs, calls)
+    return table

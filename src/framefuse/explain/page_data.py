@@ -6,13 +6,23 @@ import linecache
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from framefuse.explain.amounts import (
+    Sizes,
+    Work,
+    bytes_of,
+    kind_of_work,
+    known_sizes,
+    lines_of,
+    shape_of,
+    touched,
+    value_of,
+)
 from framefuse.explain.report import Explanation, describe
 from framefuse.explain.timing import Timing
 from framefuse.ir.loops import Kernel
 from framefuse.ir.loops.key import key_of
 from framefuse.ir.loops.print import kernel_text
-from framefuse.ir.numbers import Expr, Symbol
-from framefuse.ir.schedule import Item, Memory, RunCall, RunKernel, RunMatmul, Schedule
+from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul, Schedule
 from framefuse.ir.source import Line
 from framefuse.runtime.function import CompiledFunction, Product
 
@@ -128,28 +138,23 @@ class _Collected:
         rows: list[WorkRow] = []
         arena = None
         if code is not None:
-            sizes = _sizes(code.schedule, product.stages.graph.hints)
+            sizes = known_sizes(code.schedule, product.stages.graph.hints)
             rows = [
                 self.row(f"{mark}w{place}", item, code.schedule, sizes)
                 for place, item in enumerate(code.schedule.items)
                 if isinstance(item, RunKernel | RunMatmul | RunCall)
             ]
-            arena = _value(code.schedule.arena, sizes)
+            arena = value_of(code.schedule.arena, sizes)
         self.graphs.append(GraphPage(mark, title, line, why, product.seconds, tuple(rows), arena, saved, facts))
 
-    def row(self, mark: str, item: RunKernel | RunMatmul | RunCall, schedule: Schedule, sizes: Sizes) -> WorkRow:
-        read, written = _touched(item)
-        shapes = ", ".join(_shape(schedule.memories[memory]) for memory in written)
-        amounts = _bytes(schedule, read, sizes), _bytes(schedule, written, sizes)
+    def row(self, mark: str, item: Work, schedule: Schedule, sizes: Sizes) -> WorkRow:
+        read, written = touched(item)
+        shapes = ", ".join(shape_of(schedule.memories[memory]) for memory in written)
+        amounts = bytes_of(schedule, read, sizes), bytes_of(schedule, written, sizes)
+        estimate, code = None, ""
         if isinstance(item, RunKernel):
-            estimate = _value(item.work, sizes)
-            lines, code = item.kernel.lines, self.code(item.kernel)
-            return WorkRow(mark, "kernel", item.kernel.title, shapes, *amounts, estimate, lines, code)
-        if isinstance(item, RunMatmul):
-            return WorkRow(mark, "product", "matmul", shapes, *amounts, None, ())
-        line = item.node.line
-        found = () if line is None else (line,)
-        return WorkRow(mark, "call", str(item.node.attr("name")), shapes, *amounts, None, found)
+            estimate, code = value_of(item.work, sizes), self.code(item.kernel)
+        return WorkRow(mark, *kind_of_work(item), shapes, *amounts, estimate, lines_of(item), code)
 
     def code(self, kernel: Kernel) -> str:
         key = key_of(kernel)
@@ -158,52 +163,6 @@ class _Collected:
                 return ""
             self.codes[key] = f"{self.prefix}k{len(self.codes) + 1}", kernel.title, kernel_text(kernel)
         return self.codes[key][0]
-
-
-Sizes = Mapping[Symbol, int]
-
-
-def _sizes(schedule: Schedule, hints: Mapping[Symbol, int]) -> Sizes:
-    """The recorded sizes, and the symbols of the schedule that are the largest of some."""
-    known = dict(hints)
-    for symbol, among in schedule.largest:
-        values = [_value(each, known) for each in among]
-        if values and None not in values:
-            known[symbol] = max(value for value in values if value is not None)
-    return known
-
-
-def _value(number: Expr, sizes: Sizes) -> int | None:
-    """What a number is at the recorded sizes, None where only the run tells."""
-    return number.evaluate(sizes) if number.symbols <= sizes.keys() else None
-
-
-def _touched(item: Item) -> tuple[list[int], list[int]]:
-    """The buffers that a step reads and writes."""
-    if isinstance(item, RunKernel):
-        pairs = list(zip(item.kernel.buffers, item.buffers, strict=True))
-        written = [memory for buffer, memory in pairs if buffer.written]
-        return [memory for buffer, memory in pairs if not buffer.written], written
-    if isinstance(item, RunMatmul):
-        return [item.a, item.c], [item.out]
-    return (list(item.operands), [memory for _, memory in item.outs]) if isinstance(item, RunCall) else ([], [])
-
-
-def _bytes(schedule: Schedule, numbers: Iterable[int], sizes: Sizes) -> int | None:
-    total = 0
-    for memory in (schedule.memories[number] for number in numbers):
-        count = memory.dtype.size
-        for size in memory.sizes:
-            extent = _value(size, sizes)
-            if extent is None:
-                return None
-            count *= extent
-        total += count
-    return total
-
-
-def _shape(memory: Memory) -> str:
-    return f"{memory.dtype}[{', '.join(map(str, memory.sizes))}]"
 
 
 def _files(graphs: Iterable[GraphPage], explained: Explanation) -> Iterator[tuple[str, tuple[MarkedLine, ...]]]:

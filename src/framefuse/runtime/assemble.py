@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -139,7 +140,7 @@ class _Assembler:
         self.bound = number_count
         self.register_of = register_of
         self.slots: list[Slot | None] = []
-        self.items: dict[int, Item] = {}  # of the schedule, by the last step that each became
+        self.items: dict[int, Item] = {}  # of the schedule, by the step that does it
         self.slot_of_memory: dict[int, int] = {}
         self.steps: list[Step] = []
         self.written: set[int] = set()  # input slots
@@ -162,8 +163,10 @@ class _Assembler:
         arenas = tuple((device, self.numbers.slot_of(size)) for device, size in self.schedule.arenas)
         self._check_written()
         for index, item in enumerate(self.schedule.items):
+            begun = len(self.steps)
             self._item(item, kernels.get(index))
-            self.items[len(self.steps) - 1] = item
+            made = (place for place in range(begun, len(self.steps)) if not isinstance(self.steps[place], NumbersStep))
+            self.items.update((place, item) for place in itertools.islice(made, 1))
         body = len(self.steps)
         self._versions()
         self.carried = self._carried()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from os.path import basename
+from typing import Any
 
 import torch
 
@@ -29,6 +31,11 @@ class Labels:
         whole = f"framefuse: {self.trace.name}{_where((self.trace.line,))}"
         steps = (self.items.get(place) for place in range(self.count))
         return (*("" if item is None else self._name(item) for item in steps), whole)
+
+    @property
+    def asked(self) -> bool:
+        """Whether the names were made."""
+        return "names" in vars(self)
 
     def _name(self, item: Item) -> str:
         if isinstance(item, RunKernel):
@@ -69,4 +76,15 @@ def _leave(record: torch.autograd.profiler.record_function) -> None:
     record.__exit__(None, None, None)
 
 
-_native.profile_with(vars(torch.autograd.profiler), "_is_profiler_enabled", _enter, _leave)
+_TORCH = vars(torch.autograd.profiler), "_is_profiler_enabled", _enter, _leave
+_native.profile_with(*_TORCH)
+
+
+@contextmanager
+def listening(enter: Callable[[str], object], leave: Callable[[Any], object]) -> Iterator[None]:
+    """Opens and closes the ranges of all compiled code by these, in place of torch's profiler."""
+    _native.profile_with({"on": True}, "on", enter, leave)
+    try:
+        yield
+    finally:
+        _native.profile_with(*_TORCH)

@@ -1,0 +1,140 @@
+"""Takes the time of each step of compiled code, by the ranges that compiled code opens for a profiler."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from framefuse.explain.amounts import Work, device_of
+from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
+from framefuse.runtime.function import Product, live_functions
+from framefuse.runtime.labels import Labels, listening
+
+CALLS = 5  # that are measured unless the caller says otherwise
+
+
+class Event(Protocol):
+    """A mark in the order of a device's work: ``torch.Event``."""
+
+    def record(self) -> None: ...
+    def elapsed_time(self, other: Any) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """An item of a schedule: seconds of a call that it took, all its runs together, and how often it ran in one."""
+
+    item: Work
+    product: Product
+    seconds: float
+    runs: int
+
+
+@dataclass(slots=True)
+class _Range:
+    label: str
+    marks: tuple[Event, Event] | None
+    start: float = 0.0
+    seconds: float = 0.0  # of the host
+
+    def on(self, device: str) -> float:
+        """The seconds of a device."""
+        if self.marks is None or device == "cpu":
+            return self.seconds
+        begun, ended = self.marks
+        return begun.elapsed_time(ended) * 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What some calls took: seconds of one call, the median, and its steps by the identity of the item."""
+
+    seconds: float
+    steps: Mapping[int, StepTime]
+
+
+_one_at_a_time = threading.Lock()
+
+
+def measured(call: Callable[[], object], calls: int = CALLS, event: Callable[[], Event] | None = None) -> Measured:
+    """Makes some calls and takes the time of each step of compiled code in them, medians over the calls.
+
+    ``event`` makes the marks by which steps of other devices than the CPU are timed: their calls return before they
+    have ended. A captured graph runs its steps at once: they have no time of their own.
+    """
+    if event is None and torch.accelerator.is_available():
+        event = _event
+    rounds: list[list[_Range]] = []
+    wholes: list[float] = []
+    wait = torch.accelerator.synchronize if event is _event else _nothing
+    with _one_at_a_time:
+        for _ in range(calls):
+            wait()
+            found: list[_Range] = []
+            rounds.append(found)
+            with listening(functools.partial(_enter, event), functools.partial(_leave, found)):
+                start = time.perf_counter()
+                call()
+                wait()
+                wholes.append(time.perf_counter() - start)
+    return Measured(statistics.median(wholes), _by_item(rounds))
+
+
+def _enter(event: Callable[[], Event] | None, label: str) -> _Range:
+    entered = _Range(label, None if event is None else (event(), event()))
+    if entered.marks is not None:
+        entered.marks[0].record()
+    entered.start = time.perf_counter()
+    return entered
+
+
+def _leave(found: list[_Range], entered: _Range) -> None:
+    entered.seconds = time.perf_counter() - entered.start
+    if entered.marks is not None:
+        entered.marks[1].record()
+    found.append(entered)
+
+
+def _event() -> Event:
+    return torch.Event(torch.accelerator.current_accelerator(), enable_timing=True)
+
+
+def _nothing() -> None:
+    """A call on the CPU has ended when it returns."""
+
+
+def _by_item(rounds: list[list[_Range]]) -> dict[int, StepTime]:
+    """The medians over rounds; a label is known by its identity, as many have the same text."""
+    owners = dict(_labelled())
+    times: dict[int, list[float]] = {}
+    runs: dict[int, int] = {}
+    for number, found in enumerate(rounds):
+        for each in found:
+            if id(each.label) in owners:
+                seconds = each.on(device_of(owners[id(each.label)][0]))
+                times.setdefault(id(each.label), [0.0] * len(rounds))[number] += seconds
+                runs[id(each.label)] = runs.get(id(each.label), 0) + 1
+    return {
+        id(owners[label][0]): StepTime(*owners[label], statistics.median(each), max(1, runs[label] // len(rounds)))
+        for label, each in times.items()
+    }
+
+
+def _labelled() -> Iterator[tuple[int, tuple[Work, Product]]]:
+    """The labels that were asked for, by identity, with what they name."""
+    for state in live_functions():
+        for product in state.products:
+            cases = (case for derivative in product.stages.derivatives for case in derivative.cases)
+            for part in (product, *cases):
+                labels = part.stages.plan.labels
+                if isinstance(labels, Labels) and labels.asked:
+                    for place, item in labels.items.items():
+                        if isinstance(item, RunKernel | RunMatmul | RunCall):
+                            yield id(labels.names[place]), (item, part)
