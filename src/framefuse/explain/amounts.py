@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
+import torch
+
 from framefuse.ir.numbers import Expr, Symbol
 from framefuse.ir.schedule import Item, Memory, RunCall, RunKernel, RunMatmul, Schedule
 from framefuse.ir.source import Line
@@ -15,6 +17,7 @@ Work: TypeAlias = RunKernel | RunMatmul | RunCall  # the items that take time
 
 # Library calls that are one product: the operand whose last dimension is summed over.
 PRODUCTS = {"linear": 0, "mm": 0, "bmm": 0, "mv": 0, "matmul": 0, "dot": 0, "addmm": 1, "baddbmm": 1, "addmv": 1}
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 def known_sizes(schedule: Schedule, given: Sizes) -> Sizes:
@@ -55,17 +58,20 @@ def bytes_of(schedule: Schedule, numbers: Iterable[int], sizes: Sizes) -> int | 
 
 
 def flops_of(item: Work, schedule: Schedule, sizes: Sizes) -> int | None:
-    """The multiplications and additions of a product, None for other work."""
+    """The multiplications and additions of a product of floats, None for other work."""
+    written = touched(item)[1]
+    if len(written) != 1 or schedule.memories[written[0]].dtype.torch not in FLOATS:
+        return None
     if isinstance(item, RunMatmul):
         extents = _extents(item.sizes, sizes)
         return None if extents is None else 2 * math.prod(extents)
-    if not isinstance(item, RunCall) or len(item.outs) != 1:
+    if not isinstance(item, RunCall):
         return None
     place = PRODUCTS.get(str(item.node.attr("name")))
     if place is None or place >= len(item.operands):
         return None
     inner = schedule.memories[item.operands[place]].sizes[-1:]
-    extents = _extents((*schedule.memories[item.outs[0][1]].sizes, *inner), sizes)
+    extents = _extents((*schedule.memories[written[0]].sizes, *inner), sizes)
     return None if extents is None or not inner else 2 * math.prod(extents)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from framefuse.errors import UserError, kind_of
 from framefuse.explain.page_data import FunctionPage, page_of
 from framefuse.explain.report import explain
+from framefuse.explain.shares import sizes_of_call
 from framefuse.ir.values import Arguments, Keywords, Value
 from framefuse.runtime.function import CompiledFunction, compiled_function
 
@@ -30,7 +31,8 @@ def report(compiled: Value, path: str | os.PathLike[str], args: Arguments, kwarg
     function = compiled.func if type(compiled) is functools.partial else compiled
     state = compiled_function(function)
     assert state is not None  # explain has refused anything else
-    return write(path, [page_of(state, "f1", explanation)])
+    given = sizes_of_call(compiled, args, kwargs) if time else {}
+    return write(path, [page_of(state, "f1", explanation, given)])
 
 
 def write_all(path: str | os.PathLike[str], states: Iterable[CompiledFunction]) -> Path:
@@ -53,7 +55,7 @@ def html(pages: list[FunctionPage]) -> str:
 @functools.cache
 def _template() -> jinja2.Template:
     environment: jinja2.Environment = library().Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(duration=_duration, size=_size)
+    environment.filters.update(duration=_duration, size=_size, share=_share)
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
 
 
@@ -71,6 +73,10 @@ def _duration(seconds: float) -> str:
     if seconds < 1e-3:
         return f"{seconds * 1e6:.1f} us"
     return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def _share(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"
 
 
 def _size(count: int | None) -> str:

@@ -18,6 +18,8 @@ from framefuse.explain.amounts import (
     value_of,
 )
 from framefuse.explain.report import Explanation, describe
+from framefuse.explain.shares import amounts_of, shares_of
+from framefuse.explain.step_times import StepTime
 from framefuse.explain.timing import Timing
 from framefuse.ir.loops import Kernel
 from framefuse.ir.loops.key import key_of
@@ -34,6 +36,7 @@ CODES = 400  # kernels of which a page has the code
 class WorkRow:
     """One step of a graph: ``read`` and ``written`` are the bytes of its buffers at the recorded sizes (None: a size
     that only the run tells), ``estimate`` the nanoseconds on one thread by which fuse decides, not a measurement.
+    What was measured is there where the report was asked to time a call.
     """
 
     mark: str
@@ -45,6 +48,9 @@ class WorkRow:
     estimate: float | None
     lines: tuple[Line, ...]
     code: str = ""  # the mark of its loop nest
+    seconds: float | None = None  # measured, of one call
+    of_bandwidth: float | None = None  # the share of a copy's bandwidth, measured
+    of_arithmetic: float | None = None  # and that of a large product's arithmetic
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,11 @@ class GraphPage:
     arena: int | None
     saved: tuple[int, int | None] | None = None
     facts: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def timed(self) -> bool:
+        """Whether the time of its steps was measured."""
+        return any(row.seconds is not None for row in self.work)
 
 
 @dataclass(slots=True)
@@ -102,10 +113,16 @@ class FunctionPage:
         return timing if isinstance(timing, str) else "no arguments were given with time=True"
 
 
-def page_of(state: CompiledFunction, prefix: str, explanation: Explanation | None = None) -> FunctionPage:
-    """What a page shows of one function; ``prefix`` makes its marks differ from those of others."""
+def page_of(
+    state: CompiledFunction, prefix: str, explanation: Explanation | None = None,
+    given: Mapping[int, Sizes] | None = None,
+) -> FunctionPage:  # fmt: skip
+    """What a page shows of one function; ``prefix`` makes its marks differ from those of others, ``given`` are the
+    sizes of the call that was timed.
+    """
     explained = describe(state) if explanation is None else explanation
-    collected = _Collected(prefix)
+    timing = explained.timing
+    collected = _Collected(prefix, timing.steps if isinstance(timing, Timing) else {}, given or {})
     for number, product in enumerate(state.products, 1):
         report = explained.graphs[number - 1]
         facts: dict[str, int] = {}
@@ -124,8 +141,8 @@ def page_of(state: CompiledFunction, prefix: str, explanation: Explanation | Non
 class _Collected:
     """The graphs of a function and the distinct kernels among their steps."""
 
-    def __init__(self, prefix: str) -> None:
-        self.prefix = prefix
+    def __init__(self, prefix: str, times: Mapping[int, StepTime], given: Mapping[int, Sizes]) -> None:
+        self.prefix, self.times, self.given = prefix, times, given
         self.graphs: list[GraphPage] = []
         self.codes: dict[object, tuple[str, str, str]] = {}
 
@@ -154,7 +171,15 @@ class _Collected:
         estimate, code = None, ""
         if isinstance(item, RunKernel):
             estimate, code = value_of(item.work, sizes), self.code(item.kernel)
-        return WorkRow(mark, *kind_of_work(item), shapes, *amounts, estimate, lines_of(item), code)
+        measured = self.measured(item)
+        return WorkRow(mark, *kind_of_work(item), shapes, *amounts, estimate, lines_of(item), code, *measured)
+
+    def measured(self, item: Work) -> tuple[float | None, float | None, float | None]:
+        """The time of a step and its shares of the limits; nothing where no call was timed that runs it."""
+        step = self.times.get(id(item))
+        if step is None:
+            return None, None, None
+        return step.seconds, *shares_of(step, amounts_of(step, self.given))
 
     def code(self, kernel: Kernel) -> str:
         key = key_of(kernel)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from framefuse import _native
+from framefuse.explain.step_times import StepTime, measured
 from framefuse.guards.check import Hit, check
 from framefuse.guards.missed import missed
 from framefuse.ir.source import Line
@@ -24,7 +25,8 @@ from framefuse.runtime.function import CompiledFunction, Product
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Medians of interleaved calls, in seconds: the original, the compiled one, and its guards alone, which compare
-    ``words`` fields and know ``dicts`` dicts to be unchanged.
+    ``words`` fields and know ``dicts`` dicts to be unchanged. ``steps`` are the times of the steps of compiled code, by
+    the identity of the item of the schedule.
     """
 
     eager: float
@@ -32,6 +34,7 @@ class Timing:
     guards: float | None
     words: int = 0
     dicts: int = 0
+    steps: Mapping[int, StepTime] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +150,8 @@ def _measured(
     while len(fast) < 5 or (time.perf_counter() < end and len(fast) < 200):
         eager.append(_eager_seconds(original, args, kwargs, inner, wait))
         fast.append(_seconds(compiled, args, kwargs, inner, wait))
-    return Timing(statistics.median(eager), statistics.median(fast), *_guard_cost(state, bound))
+    steps = measured(functools.partial(compiled, *args, **kwargs)).steps
+    return Timing(statistics.median(eager), statistics.median(fast), *_guard_cost(state, bound), steps)
 
 
 def _guard_cost(state: CompiledFunction, bound: Arguments) -> tuple[float | None, int, int]:

@@ -74,6 +74,7 @@ def test_what_is_asked_for_is_measured(tmp_path):
     compiled(torch.ones(3))
     _, words = page_of(framefuse.report(compiled, tmp_path / "page.html", torch.ones(3), time=True))
     assert re.search(r"\d us → \d.*times as fast as eager", words) and "not measured (" not in words
+    assert re.search(r"kernel f32\[s\d+\] 12 B 12 B [\d.]+ ns [\d.]+ (ns|us) \d+% test_page.py", words)
 
 
 def test_a_break_is_on_its_line_and_among_what_is_left(tmp_path):
