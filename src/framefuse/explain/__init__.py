@@ -69,9 +69,9 @@ def profile(function: Value, *args: Value, calls: int = 5, **kwargs: Value) -> P
     This calls ``function`` with these arguments: three times, so that it is compiled, and ``calls`` times to measure.
     All that the function does happens so often; nothing else changes. It may also be a function that calls compiled
     ones, such as a step of training. The bandwidth is that of a copy, and the arithmetic that of a large product,
-    measured on this machine when a process first asks. Times are medians; each step is measured by itself, which adds a
-    microsecond or so to a call for each, shown as rest. What a captured graph repeats has no steps; use the default
-    mode to see them.
+    measured on this machine when a process first asks. Times are those of the fastest call; each step is measured by
+    itself, which adds a microsecond or so to a call for each, shown as rest. What a captured graph repeats has no
+    steps; use the default mode to see them.
 
     Raises:
         UserError: ``function`` cannot be called, or no compiled code ran in its calls.

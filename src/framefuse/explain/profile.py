@@ -29,10 +29,10 @@ class ProfileRow:
     """Steps of a call that are alike: ``kind`` is kernel, product, call, or rest, which is what no step took.
 
     ``seconds`` are those of one call, all ``count`` runs together, ``share`` is their part of it. ``bytes`` are those
-    that one run reads and writes, each buffer counted once, None where only the run tells; ``recorded`` says that they
-    are those of the recorded call, as nothing told this one's sizes. ``of_bandwidth`` is what share of the measured
-    bandwidth of a copy they make (more than 1: what is read was in a cache), ``of_arithmetic`` what share of the
-    measured arithmetic of a large product the product makes.
+    that one run reads and writes, each buffer counted once and whole, also where a part of it is read, None where only
+    the run tells; ``recorded`` says that they are those of the recorded call, as nothing told this one's sizes.
+    ``of_bandwidth`` is what share of the measured bandwidth of a copy they make (more than 1: what is read was in a
+    cache), ``of_arithmetic`` what share of the measured arithmetic of a large product the product makes.
     """
 
     kind: str
@@ -51,7 +51,7 @@ class ProfileRow:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What :func:`framefuse.profile` found: ``seconds`` of one call, the median of ``calls`` ones, and its ``rows``,
+    """What :func:`framefuse.profile` found: ``seconds`` of the fastest of ``calls`` calls, and its ``rows``,
     what took longest first; ``limits`` say what the shares are of, and how that was measured.
     """
 
@@ -66,7 +66,7 @@ class Profile:
         return f"<pre>{html.escape(str(self))}</pre>"
 
     def __str__(self) -> str:
-        head = f"{self.name}: {_duration(self.seconds)} a call, median of {self.calls}, measured step by step"
+        head = f"{self.name}: {_duration(self.seconds)} a call, the fastest of {self.calls}, measured step by step"
         columns = f"{'step':<60} {'count':>5} {'time':>9} {'share':>6} {'bytes':>9} {'copy':>6} {'peak':>6}  lines"
         lines = [head, columns, *map(_text, self.rows[:SHOWN])]
         if len(self.rows) > SHOWN:

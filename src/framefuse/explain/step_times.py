@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -54,7 +53,7 @@ class _Range:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What some calls took: seconds of one call, the median, and its steps by the identity of the item."""
+    """What the fastest of some calls took: its seconds, and its steps by the identity of the item."""
 
     seconds: float
     steps: Mapping[int, StepTime]
@@ -64,7 +63,8 @@ _one_at_a_time = threading.Lock()
 
 
 def measured(call: Callable[[], object], calls: int = CALLS, event: Callable[[], Event] | None = None) -> Measured:
-    """Makes some calls and takes the time of each step of compiled code in them, medians over the calls.
+    """Makes some calls and takes the time of each step of compiled code in the fastest one: so the steps and what is
+    between them make the whole.
 
     ``event`` makes the marks by which steps of other devices than the CPU are timed: their calls return before they
     have ended. A captured graph runs its steps at once: they have no time of their own.
@@ -84,7 +84,8 @@ def measured(call: Callable[[], object], calls: int = CALLS, event: Callable[[],
                 call()
                 wait()
                 wholes.append(time.perf_counter() - start)
-    return Measured(statistics.median(wholes), _by_item(rounds))
+    fastest = wholes.index(min(wholes))
+    return Measured(wholes[fastest], _by_item(rounds[fastest]))
 
 
 def _enter(event: Callable[[], Event] | None, label: str) -> _Range:
@@ -110,21 +111,14 @@ def _nothing() -> None:
     """A call on the CPU has ended when it returns."""
 
 
-def _by_item(rounds: list[list[_Range]]) -> dict[int, StepTime]:
-    """The medians over rounds; a label is known by its identity, as many have the same text."""
+def _by_item(found: list[_Range]) -> dict[int, StepTime]:
+    """The times of a call; a label is known by its identity, as many have the same text."""
     owners = dict(_labelled())
     times: dict[int, list[float]] = {}
-    runs: dict[int, int] = {}
-    for number, found in enumerate(rounds):
-        for each in found:
-            if id(each.label) in owners:
-                seconds = each.on(device_of(owners[id(each.label)][0]))
-                times.setdefault(id(each.label), [0.0] * len(rounds))[number] += seconds
-                runs[id(each.label)] = runs.get(id(each.label), 0) + 1
-    return {
-        id(owners[label][0]): StepTime(*owners[label], statistics.median(each), max(1, runs[label] // len(rounds)))
-        for label, each in times.items()
-    }
+    for each in found:
+        if id(each.label) in owners:
+            times.setdefault(id(each.label), []).append(each.on(device_of(owners[id(each.label)][0])))
+    return {id(owners[label][0]): StepTime(*owners[label], sum(each), len(each)) for label, each in times.items()}
 
 
 def _labelled() -> Iterator[tuple[int, tuple[Work, Product]]]:
