@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
 from framefuse.explain.amounts import Work, device_of
 from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
+from framefuse.ir.values import Value
 from framefuse.runtime.function import Product, live_functions
 from framefuse.runtime.labels import Labels, listening
 
@@ -23,7 +24,7 @@ class Event(Protocol):
     """A mark in the order of a device's work: ``torch.Event``."""
 
     def record(self) -> None: ...
-    def elapsed_time(self, other: Any) -> float: ...
+    def elapsed_time(self, other: Value) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from os.path import basename
-from typing import Any
 
 import torch
 
@@ -14,6 +13,7 @@ from framefuse import _native
 from framefuse.ir.schedule import Item, Memory, RunCall, RunKernel, RunMatmul, Schedule
 from framefuse.ir.source import Line
 from framefuse.ir.trace import Trace
+from framefuse.ir.values import Value
 
 
 class Labels:
@@ -81,7 +81,7 @@ _native.profile_with(*_TORCH)
 
 
 @contextmanager
-def listening(enter: Callable[[str], object], leave: Callable[[Any], object]) -> Iterator[None]:
+def listening(enter: Callable[[str], object], leave: Callable[[Value], object]) -> Iterator[None]:
     """Opens and closes the ranges of all compiled code by these, in place of torch's profiler."""
     _native.profile_with({"on": True}, "on", enter, leave)
     try:
