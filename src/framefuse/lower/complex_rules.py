@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import torch
@@ -232,14 +233,25 @@ def _plus(c: Context, a: Complex, b: Complex) -> Complex:
     return Complex(real, c.compute(lambda y, v: y + v, a.imag, b.imag))
 
 
+def _once(c: Context, a: Complex) -> Complex:
+    """The operand times one, as eager's sums take the second: infinite parts spoil the others."""
+    real = c.compute(lambda x, y: x - y * 0.0, a.real, a.imag)
+    return Complex(real, c.compute(lambda x, y: x * 0.0 + y, a.real, a.imag))
+
+
 @for_complex(pointwise.add)
 def _add(c: Context, input: Value, other: Value) -> Complex:
-    return _plus(c, c.of(input), c.of(other))
+    return _plus(c, c.of(input), _second(c, other))
+
+
+def _second(c: Context, value: Value) -> Complex:
+    found = c.of(value)
+    return _once(c, found) if isinstance(found.real, Node) and isinstance(found.imag, Node) else found
 
 
 @for_complex(pointwise.sub)
 def _sub(c: Context, input: Value, other: Value) -> Complex:
-    a, b = c.of(input), c.of(other)
+    a, b = c.of(input), _second(c, other)
     real = c.compute(lambda x, u: x - u, a.real, b.real)
     return Complex(real, c.compute(lambda y, v: y - v, a.imag, b.imag))
 
@@ -272,26 +284,41 @@ def _div(c: Context, input: Value, other: Value) -> Complex:
 
 
 def _quotient(c: Context, a: Complex, b: Complex) -> Complex:
-    """The divisor is scaled by its larger part, as eager's is; what it is scaled by has no part in the derivative."""
+    """Eager's own steps: the divisor's smaller part over its larger one, so that no square overflows."""
 
-    def scaled(part: int, u: Element, v: Element) -> Element:
-        larger = e.binary("maximum")(abs(u), abs(v)).node
-        scale = Element(c.lo, c.lo.detach(larger))
-        p, q = u / scale, v / scale
-        return (p, q)[part] / ((p * p + q * q) * scale)
+    def steps(x: Element, y: Element, u: Element, v: Element) -> tuple[Element, Element]:
+        real_larger = abs(u) >= abs(v)
+        larger, smaller = e.where(real_larger, u, v), e.where(real_larger, v, u)
+        zero = e.binary("eq")(larger, 0.0) & e.binary("eq")(smaller, 0.0)
+        ratio = e.where(zero, 0.0, smaller / e.where(zero, 1.0, larger))
+        scale = e.where(zero, math.inf, 1.0 / (larger + smaller * ratio))
+        one, other = e.where(real_larger, x, y), e.where(real_larger, y, x)
+        imag = (other - e.where(zero, 0.0, one * ratio)) * scale
+        return (one + e.where(zero, 0.0, other * ratio)) * scale, e.where(real_larger, imag, -imag)
 
-    first = c.compute(lambda x, y, u, v: x * scaled(0, u, v) + y * scaled(1, u, v), a.real, a.imag, b.real, b.imag)
-    return Complex(
-        first, c.compute(lambda x, y, u, v: y * scaled(0, u, v) - x * scaled(1, u, v), a.real, a.imag, b.real, b.imag)
-    )
+    operands = a.real, a.imag, b.real, b.imag
+    real = c.compute(lambda *parts: steps(*parts)[0], *operands)
+    return Complex(real, c.compute(lambda *parts: steps(*parts)[1], *operands))
 
 
 @for_complex(torch.exp)
 def _exp(c: Context, input: Value) -> Complex:
     a = c.of(input)
-    exp, cos, sin = e.unary("exp"), e.unary("cos"), e.unary("sin")
-    real = c.compute(lambda x, y: exp(x) * cos(y), a.real, a.imag)
-    return Complex(real, c.compute(lambda x, y: exp(x) * sin(y), a.real, a.imag))
+    return Complex(c.compute(_exp_real, a.real, a.imag), c.compute(_exp_imag, a.real, a.imag))
+
+
+def _exp_real(x: Element, y: Element) -> Element:
+    """Where the exponential is zero or infinite, an angle that is not finite does not matter."""
+    endless = e.binary("ne")(y - y, 0.0) & e.binary("eq")(abs(x), math.inf)
+    return e.unary("exp")(x) * e.where(endless, 1.0, e.unary("cos")(y))
+
+
+def _exp_imag(x: Element, y: Element) -> Element:
+    """An exponential of a real number that is not finite has no imaginary part."""
+    size = e.unary("exp")(x)
+    endless = e.binary("ne")(y - y, 0.0) & e.binary("eq")(x, -math.inf)
+    none = endless | (e.binary("eq")(y, 0.0) & e.binary("ne")(size - size, 0.0))
+    return e.where(none, 0.0, size * e.unary("sin")(y))
 
 
 # ---- sums and products -----------------------------------------------------------------------------------------------

@@ -147,3 +147,36 @@ def test_a_magnitude_has_no_slope_at_zero() -> None:
         assert torch.equal(mine.isnan(), eager.isnan())
         torch.testing.assert_close(mine, eager)
     assert compiled_function(magnitude).dispatch.hits >= 2
+
+
+SPECIAL = (0.0, -0.0, 1.0, -2.0, float("inf"), float("-inf"), float("nan"), 1e30)
+ARITHMETIC: dict[str, Program] = {
+    "product": lambda z, w, x: z * w,
+    "product with reals": lambda z, w, x: z * x,
+    "sum": lambda z, w, x: z + w,
+    "sum with reals": lambda z, w, x: z + x,
+    "difference": lambda z, w, x: z - w,
+    "quotient": lambda z, w, x: z / w,
+    "quotient by reals": lambda z, w, x: z / x,
+    "quotient of reals": lambda z, w, x: x / z,
+    "magnitude": lambda z, w, x: z.abs(),
+    "angle": lambda z, w, x: z.angle(),
+    "exponential": lambda z, w, x: z.exp(),
+}
+
+
+@pytest.mark.parametrize("name", ARITHMETIC)
+def test_special_values_are_eagers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(complex_clusters, "FACTOR", -100)
+    program = ARITHMETIC[name]
+    compiled = framefuse.compile(program)
+    values = torch.tensor([complex(a, b) for a in SPECIAL for b in SPECIAL], dtype=torch.complex128)
+    z, w = (each.reshape(-1).contiguous() for each in torch.meshgrid(values, values, indexing="ij"))
+    for turned in range(3):
+        first, second = z.roll(turned), w.roll(turned)
+        operands = first, second, second.real.contiguous()
+        mine, eager = compiled(*operands), program(*operands)
+        if eager.is_complex():
+            mine, eager = torch.view_as_real(mine), torch.view_as_real(eager)
+        torch.testing.assert_close(mine, eager, equal_nan=True)
+    assert compiled_function(compiled).dispatch.hits >= 2
