@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from framefuse.capture.callables.steps import plain_warning
+from framefuse.capture.callables.hearers import Hearers
 from framefuse.capture.facts.questions import Question, answered
 from framefuse.capture.interp import stacks
 from framefuse.capture.interp.machine import Machine
@@ -115,7 +115,7 @@ def _cache(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) ->
 @special(torch.is_autocast_cpu_enabled)
 def _cpu_enabled(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """The older name of a question; it warns, so that it is asked again at later calls."""
-    if not plain_warning(machine, ("",)):
+    if not Hearers(machine).of_warnings(None, DeprecationWarning):
         return MISSING
     call = stacks.from_callers(machine)
     machine.recorder.journal.invoke(call, (torch.is_autocast_cpu_enabled, args, kwargs))

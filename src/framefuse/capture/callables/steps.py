@@ -12,6 +12,7 @@ from contextvars import ContextVar, Token
 
 import torch
 
+from framefuse.capture.callables.hearers import Hearers
 from framefuse.capture.facts.atoms import ATOMS, CARRIED
 from framefuse.capture.facts.numbers import TRACKED, bare, strip
 from framefuse.capture.facts.settings import RESTORED
@@ -24,7 +25,8 @@ from framefuse.ir.facts import Source
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 # Calls that give nothing back and only speak to the world outside: replayed after the trace, in order.
-SPEAKS: frozenset[Function] = frozenset((builtins.print, os.putenv, os.unsetenv))
+ENVIRONMENT: frozenset[Function] = frozenset((os.putenv, os.unsetenv))
+SPEAKS: frozenset[Function] = ENVIRONMENT | {builtins.print}
 # They tell of the exception at hand.
 RECALLS: frozenset[Function] = frozenset((logging.exception, logging.Logger.exception))
 LOGGING = ("logging", "transformers.utils.logging", "diffusers.utils.logging")
@@ -54,9 +56,11 @@ def replayed(machine: Machine, target: Function, args: Arguments, kwargs: Keywor
         return MISSING
     if kwargs.get("exc_info") or kwargs.get("stack_info") or target in RECALLS:
         return MISSING  # what they tell of is gone when the call is replayed
-    if target is warnings.warn and not plain_warning(machine, args):
+    if target is warnings.warn and (not args or type(args[0]) is not str):
         return MISSING
     if not all(_lasts(machine, part) for part in (*args, *kwargs.values())):
+        return MISSING
+    if target not in ENVIRONMENT and not Hearers(machine).are_pythons(target, args, kwargs):
         return MISSING
     recorder = machine.recorder
     call = stacks.from_callers(machine) if of_caller or isinstance(target, functools._lru_cache_wrapper) else invoke
@@ -90,17 +94,6 @@ def _lasts(machine: Machine, value: Value) -> bool:
         return known_as(value).pure or issubclass(value, Warning)
     known = machine.recorder.sources.knows(value)
     return known and (isinstance(value, logging.Logger) or hasattr(kind, "write"))
-
-
-def plain_warning(machine: Machine, args: Arguments) -> bool:
-    """Whether a warning is a text, under the filters that were seen: they may turn it into an exception."""
-    if not args or type(args[0]) is not str:
-        return False
-    sources, contents = machine.recorder.sources, machine.recorder.contents
-    place = (id(vars(warnings)), "item", (str, "filters"))
-    filters = sources.read_at(sources.root(warnings), place, "attr", "filters", warnings.filters)
-    contents.guard_shallow_contents(filters)
-    return True
 
 
 def invoke(target: Function, args: Arguments, kwargs: Keywords) -> Value:

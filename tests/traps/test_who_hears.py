@@ -1,0 +1,415 @@
+"""What a log call, a print or a warning does to the program: the user's handlers and streams run where it stands."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator
+from logging.handlers import MemoryHandler
+from typing import Any
+
+import torch
+from tests.traps.trap import Table, Trap, hold
+
+TABLE = Table()
+trap = TABLE.trap
+
+
+def ones() -> torch.Tensor:
+    return torch.ones(2)
+
+
+class Counting(logging.Handler):
+    heard = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.heard += 1
+
+
+class Stream(io.StringIO):
+    """Counts what is written to it."""
+
+    written = 0
+
+    def write(self, text: str) -> int:
+        self.written += 1
+        return super().write(text)
+
+
+class Foreign:
+    """A stream that is none of Python's."""
+
+    written = 0
+
+    def write(self, text: str) -> None:
+        self.written += 1
+
+    def flush(self) -> None:
+        pass
+
+
+def logger_with(name: str, *handlers: logging.Handler, level: int = logging.INFO) -> logging.Logger:
+    logger = logging.getLogger(f"tests.traps.who_hears.{name}")
+    logger.handlers.clear()
+    logger.filters.clear()
+    logger.setLevel(level)
+    logger.propagate = False
+    for handler in handlers:
+        logger.addHandler(handler)
+    return logger
+
+
+@trap(traces=8, hits=3)
+def a_handler_counts(compiled):
+    handler = Counting()
+    logger = logger_with("counts", handler)
+
+    @compiled
+    def f(x):
+        logger.info("size %d", x.shape[0])
+        return x * handler.heard
+
+    for _ in range(5):
+        yield f(ones()), handler.heard
+
+
+@trap(traces=4, hits=4)
+def a_handler_raises(compiled):
+    class Raising(logging.Handler):
+        on = False
+
+        def emit(self, record: logging.LogRecord) -> None:
+            if self.on:
+                raise KeyError("no")
+
+    handler = Raising()
+    logger = logger_with("raises", handler)
+
+    @compiled
+    def f(x):
+        try:
+            logger.warning("a")
+        except KeyError:
+            return x * 10
+        return x + 1
+
+    for handler.on in (False, False, True, False, True, True):
+        yield f(ones())
+
+
+@trap(traces=8, hits=3)
+def a_filter_and_a_formatter_count(compiled):
+    seen = [0]
+
+    class Formats(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            seen[0] += 10
+            return super().format(record)
+
+    def hears(record: logging.LogRecord) -> bool:
+        seen[0] += 1
+        return True
+
+    handler = logging.StreamHandler(io.StringIO())
+    logger = logger_with("filters", handler)
+
+    @compiled
+    def f(x):
+        logger.info("a")
+        return x * seen[0]
+
+    for call in range(8):
+        if call == 2:
+            logger.addFilter(hears)
+        if call == 5:
+            handler.setFormatter(Formats())
+        yield f(ones())
+
+
+@trap(traces=8, hits=4)
+def levels_change_between_calls(compiled):
+    handler = Counting()
+    logger = logger_with("levels", handler)
+
+    @compiled
+    def f(x):
+        logger.debug("a")
+        return x * handler.heard
+
+    for level, own in ((20, 0), (20, 0), (10, 0), (10, 0), (20, 0), (10, 30), (10, 30), (10, 0)):
+        logger.setLevel(level)
+        handler.setLevel(own)
+        yield f(ones())
+
+
+@trap(traces=8, hits=4)
+def handlers_come_and_go(compiled):
+    handler, parent = Counting(), logger_with("parent", logging.NullHandler())
+    logger = logger_with("parent.child")
+    logger.propagate = True
+
+    @compiled
+    def f(x):
+        logger.info("a")
+        return x * handler.heard
+
+    for call in range(8):
+        if call == 2:
+            parent.addHandler(handler)
+        if call == 5:
+            parent.removeHandler(handler)
+        if call == 7:
+            logger.addHandler(handler)
+        yield f(ones())
+
+
+@trap(traces=8, hits=4)
+def methods_of_logging_are_replaced(compiled):
+    seen, home = [0], logging.NullHandler.handle
+    logger = logger_with("replaced", logging.NullHandler())
+
+    def counted(*args: Any) -> None:
+        seen[0] += 1
+
+    @compiled
+    def f(x):
+        logger.info("a")
+        return x * seen[0]
+
+    try:
+        for call in range(9):
+            if call == 2:
+                logging.NullHandler.handle = counted
+            if call == 5:
+                logging.NullHandler.handle = home
+            if call == 7:
+                logger.handle = counted
+            yield f(ones())
+    finally:
+        logging.NullHandler.handle = home
+        vars(logger).pop("handle", None)
+
+
+@trap(traces=8, hits=2)
+def a_class_of_loggers(compiled):
+    class Own(logging.Logger):
+        said = 0
+
+        def _log(self, *args: Any, **kwargs: Any) -> None:
+            Own.said += 1
+
+    logger = Own("own", logging.INFO)
+
+    @compiled
+    def f(x):
+        logger.info("a")
+        return x * Own.said
+
+    for _ in range(5):
+        yield f(ones())
+
+
+@trap(traces=8, hits=2)
+def records_are_kept_in_memory(compiled):
+    handler = MemoryHandler(100)
+    logger = logger_with("memory", handler)
+
+    @compiled
+    def f(x):
+        logger.info("a")
+        return x * len(handler.buffer)
+
+    for _ in range(5):
+        yield f(ones())
+
+
+@trap(traces=8, hits=4)
+def records_of_another_class(compiled):
+    made, home = [0], logging.getLogRecordFactory()
+    logger = logger_with("records", logging.NullHandler())
+
+    def make(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        made[0] += 1
+        return home(*args, **kwargs)
+
+    @compiled
+    def f(x):
+        logger.info("a")
+        return x * made[0]
+
+    try:
+        for call in range(6):
+            if call == 2:
+                logging.setLogRecordFactory(make)
+            yield f(ones())
+    finally:
+        logging.setLogRecordFactory(home)
+
+
+@trap(traces=12, hits=8)
+def a_stream_of_the_program(compiled):
+    for stream in (Foreign(), Stream()):
+
+        def said(x: Any, stream: Any = stream) -> Any:
+            print("a", file=stream)
+            return x * stream.written
+
+        def shown(x: Any, stream: Any = stream) -> Any:
+            traceback.print_stack(limit=1, file=stream)
+            return x * stream.written
+
+        for function in (said, shown):
+            f = compiled(function)
+            for _ in range(4):
+                yield f(ones())
+
+
+@trap(traces=10, hits=5)
+def the_standard_stream_is_the_programs(compiled):
+    own, plain, home, seen = Foreign(), io.StringIO(), sys.stdout, [0]
+
+    def write(text: str) -> int:
+        seen[0] += 1
+        return len(text)
+
+    @compiled
+    def f(x):
+        print("a")
+        return x * (own.written + seen[0])
+
+    for stream in (plain, plain, own, own, plain, "written", "written"):
+        if stream == "written":
+            plain.write = write  # type: ignore[method-assign]
+        sys.stdout = plain if stream == "written" else stream
+        try:
+            yield f(ones())
+        finally:
+            sys.stdout = home
+
+
+@trap(traces=8, hits=3)
+def a_stream_over_a_buffer_of_the_program(compiled):
+    class Raw(io.RawIOBase):
+        written = 0
+
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: Any) -> int:
+            Raw.written += 1
+            return len(data)
+
+    stream = io.TextIOWrapper(io.BufferedWriter(Raw(), 1), write_through=True)
+
+    @compiled
+    def f(x):
+        print("a" * 20, file=stream, flush=True)
+        return x * Raw.written
+
+    for _ in range(5):
+        yield f(ones())
+
+
+@trap(traces=8, hits=3)
+def warnings_are_shown_by_the_program(compiled):
+    shown = [0]
+
+    def show(*args: Any, **kwargs: Any) -> None:
+        shown[0] += 1
+
+    @compiled
+    def f(x):
+        warnings.warn("careful", stacklevel=1)
+        return x * shown[0]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = show
+        for _ in range(5):
+            yield f(ones())
+
+
+@trap(traces=8, hits=2)
+def warnings_are_recorded(compiled):
+    @compiled
+    def f(x, caught):
+        warnings.warn("careful", stacklevel=1)
+        return x * len(caught)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(6):
+            yield f(ones(), caught)
+
+
+class Fussy(UserWarning):
+    made = 0
+
+    def __init__(self, *args: Any) -> None:
+        Fussy.made += 1
+        super().__init__(*args)
+
+
+@trap(traces=8, hits=2)
+def a_warning_that_counts_itself(compiled):
+    Fussy.made = 0
+
+    @compiled
+    def f(x):
+        warnings.warn("careful", Fussy, stacklevel=1)
+        return x * Fussy.made
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(5):
+            yield f(ones())
+
+
+@trap(traces=8, hits=0)
+def a_warning_is_caught(compiled):
+    @compiled
+    def f(x):
+        try:
+            warnings.warn("careful", stacklevel=1)
+        except UserWarning:
+            return x * 5
+        return x + 1
+
+    for action in ("ignore", "ignore", "error", "error", "ignore"):
+        with warnings.catch_warnings():
+            warnings.simplefilter(action)  # type: ignore[arg-type]
+            yield f(ones())
+
+
+def logged(compiled: Any, handler: Counting) -> Iterator[Any]:
+    @compiled
+    def f(x):
+        warnings.warn("careful", stacklevel=1)
+        return x * handler.heard
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        logging.captureWarnings(True)
+        try:
+            for _ in range(5):
+                yield f(ones())
+        finally:
+            logging.captureWarnings(False)
+
+
+@trap(traces=8, hits=3)
+def warnings_are_logged(compiled):
+    handler, logger = Counting(), logging.getLogger("py.warnings")
+    logger.addHandler(handler)
+    try:
+        yield from logged(compiled, handler)
+    finally:
+        logger.removeHandler(handler)
+
+
+@TABLE.parametrize()
+def test_what_is_said_is_heard_in_its_place(trap: Trap) -> None:
+    hold(trap)
