@@ -9,6 +9,7 @@ from framefuse.fuse.graph.biases import with_biases_apart
 from framefuse.fuse.graph.copies import with_single_copies
 from framefuse.fuse.graph.empty import without_empty
 from framefuse.fuse.graph.named_sizes import with_named_sizes
+from framefuse.fuse.graph.norms import with_own_norms
 from framefuse.fuse.graph.results import with_own_results
 from framefuse.fuse.graph.scatters import with_own_sums
 from framefuse.fuse.grouping.epilogues import with_activations
@@ -51,6 +52,7 @@ PASSES = (
     Pass("empty values", GRAPH, _alone(without_empty)),
     Pass("named sizes", GRAPH, _alone(with_named_sizes)),
     Pass("biases apart", GRAPH, with_biases_apart),
+    Pass("own norms", GRAPH, with_own_norms),
     Pass("layouts", GRAPH, with_layouts),
     Pass("single copies", GRAPH, _alone(with_single_copies)),
     Pass("own sums", GRAPH, _alone(with_own_sums)),

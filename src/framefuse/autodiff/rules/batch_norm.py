@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 
 from framefuse.autodiff.library import arguments, calls, order_in, order_of
 from framefuse.autodiff.registry import Given, Gradient, differentiable_form, vjp_call
 from framefuse.autodiff.rules.views import summed
-from framefuse.ir.builder import ONE, Builder
+from framefuse.ir.builder import ONE, ZERO, Builder
 from framefuse.ir.dtypes import FLOAT32, DType
 from framefuse.ir.graph import Arg, Node
-from framefuse.ir.numbers import product
+from framefuse.ir.numbers import Expr, product
 
 FUNCTION = "input running_mean running_var weight=None bias=None training=False momentum=0.1 eps=1e-05"
 BUILTIN = "input weight bias running_mean running_var training momentum eps cudnn_enabled"
@@ -23,50 +22,75 @@ BUILTIN = "input weight bias running_mean running_var training momentum eps cudn
 def batch_norm(
     builder: Builder, node: Node, results: Sequence[Node], need: Sequence[bool]
 ) -> dict[Node, Node] | None:
-    """native_batch_norm, which is what eager calls; on copies of the running statistics where these are written."""
+    """native_batch_norm, which is what eager calls, without the running statistics."""
     target = node.attr("target")
     written = hasattr(target, "places")
     builtin = (target.target if written else target) is torch.batch_norm
     args = arguments(node, BUILTIN if builtin else FUNCTION)
     if args is None or args["training"] is not True or not isinstance(args["momentum"], float):
         return None
-    input, statistics = args["input"], (args["running_mean"], args["running_var"])
-    inner = _inner(input, node.inputs)
+    input, weight, bias = args["input"], args["weight"], args["bias"]
+    running = [args[name] for name in ("running_mean", "running_var") if args[name] is not None]
+    inner = _inner(input, [operand for operand in (weight, bias) if operand is not None])
     # Elsewhere statistics that are written stand at other places.
-    if written != (statistics[0] is not None) or len(set(statistics)) != len(statistics) - (not written):
+    if inner is None or len(set(running)) != (2 if written else 0) or any(old.dtype is not inner for old in running):
         return None
-    named = (input, args["weight"], args["bias"], *statistics, True, args["momentum"], args["eps"])
     value = next((part for part in results if part.attr("path") == ((0,) if written else ())), None)
-    if inner is None or value is None or len(input.shape) < 2:
+    if value is None or len(input.shape) < 2:
         return None
-    if not builtin:  # the function of torch.nn.functional looks before it calls
-        batch, _, *rest = input.shape
+    batch, channels, *rest = input.shape
+    builder.require("!=", product(input.shape), ZERO, "elements to normalise")
+    if written or not builtin:  # the function of torch.nn.functional looks before it calls
         builder.require("!=", batch * product(rest), ONE, "more than one value in a channel")
-    channels = (input.shape[1],)
-    start = (0,) if written else ()
+    if inner is not input.dtype and weight is None and bias is None:
+        weight = builder.full(1.0, inner, (channels,), input.device)  # by which the library knows the dtype of moments
     order = order_of(builder, value)
-    shown = [((*start, 0), value.dtype, value.shape), *(((*start, place), inner, channels) for place in (1, 2))]
-    copies = [part for part in results if part is not value]
-    shown += [(part.attr("path"), part.dtype, part.shape) for part in copies]
     outputs = calls(
         builder,
-        replace(target, target=torch.native_batch_norm, places=(3, 4)) if written else torch.native_batch_norm,
-        named,
-        shown,
+        torch.native_batch_norm,
+        (input, weight, bias, None, None, True, args["momentum"], args["eps"]),
+        [((0,), value.dtype, value.shape), *(((place,), inner, (channels,)) for place in (1, 2))],
         name="batch_norm_kept",
         orders={input: order_in(builder, node, input)},
-        given=[order, *[(0,)] * (len(shown) - 1)],
+        given=[order, (0,), (0,)],
     )
-    return {value: outputs[0], **dict(zip(copies, outputs[3:], strict=True))}
+    count = batch * product(rest)
+    blended = _running(builder, running, outputs[1:], count, args["momentum"], args["eps"])
+    return {value: outputs[0], **{part: blended[part.attr("path")[0] - 1] for part in results if part is not value}}
 
 
-def _inner(input: Node, operands: Sequence[Node]) -> DType | None:
-    """The dtype of weights and statistics, in which the library takes moments: that of the input, or float32 for one of
-    16 bits. None for other mixtures.
+def _running(
+    builder: Builder, running: Sequence[Node], moments: Sequence[Node], count: Expr, momentum: float, eps: float
+) -> list[Node]:
+    """The running statistics after the call, which no gradient flows to: the library reads them for nothing else, and
+    kernels write them in place.
     """
-    others = {operand.dtype for operand in operands if operand is not input}
+    if not running:
+        return []
+    mean, deviation = (builder.detach(moment) for moment in moments)
+
+    def number(value: float | Expr) -> Node:
+        return builder.full(value, mean.dtype, mean.shape, mean.device)
+
+    one = builder.pointwise("div", number(1.0), builder.pointwise("mul", deviation, deviation))
+    variance = builder.pointwise("sub", one, number(eps))
+    share = number(momentum)
+    unbiased = builder.pointwise("mul", share, builder.pointwise("div", number(count), number(count - 1)))
+    blended = []
+    for old, new, factor in zip(running, (mean, variance), (share, unbiased), strict=True):
+        kept = builder.pointwise("mul", builder.resized(old, mean.shape), number(1.0 - momentum))
+        sum_ = builder.pointwise("add", kept, builder.pointwise("mul", new, factor))
+        blended.append(builder.resized(sum_, old.shape))
+    return blended
+
+
+def _inner(input: Node, scaling: Sequence[Node]) -> DType | None:
+    """The dtype in which the library takes moments: that of the input, or float32 for one of 16 bits. None where
+    weight and bias (``scaling``) are of another.
+    """
+    others = {operand.dtype for operand in scaling}
     if input.dtype.size == 2 and input.dtype.is_float:
-        return FLOAT32 if others == {FLOAT32} else None
+        return FLOAT32 if others <= {FLOAT32} else None
     return input.dtype if input.dtype.is_float and others <= {input.dtype} else None
 
 
@@ -76,9 +100,8 @@ def batch_norm_kept(builder: Builder, node: Node, given: Given, need: Sequence[b
 
     The mean and the inverse deviation are functions of the input too: gradients of this gradient come to them.
     """
-    start = (0,) if hasattr(node.attr("target"), "places") else ()
-    value, mean, deviation = ((*start, place) for place in range(3))
-    if not set(given) <= {value, mean, deviation} or not node.attr("args")[5]:
+    value, mean, deviation = (0,), (1,), (2,)
+    if not set(given) <= {value, mean, deviation}:
         return None
     operands = [node.inputs[arg.index] if isinstance(arg, Arg) else None for arg in node.attr("args")[:3]]
     input, weight, bias = operands

@@ -416,7 +416,10 @@ class Grouping:
                 if group in users or not self.may_host(group, node, users):
                     continue
                 sibling = next((c for root, c in group.roots.items() if root.shape == node.shape), None)
-                if sibling is None or (TABLE[node.op].kind == "reduce") != (TABLE[sibling.node.op].kind == "reduce"):
+                if sibling is None:
+                    continue
+                alike = (TABLE[node.op].kind == "reduce") == (TABLE[sibling.node.op].kind == "reduce")
+                if not alike and not any(reduce.inner for reduce in group.reduces):
                     continue
                 trial = Cell(node, sibling.index, ())
                 if self.fits(group, trial) and all(
@@ -441,6 +444,7 @@ class Grouping:
                 yield operand
             if operand.op in MOVES or TABLE[operand.op].kind == "pointwise":
                 fresh = [source for source in operand.inputs if source not in seen]
+                fresh = [source for source in fresh if self.weights[source] is not NUMBER]
                 seen.update(fresh)
                 stack.extend(fresh)
 
