@@ -144,6 +144,9 @@ WINDOWS = {
 # backward: 12 shapes and layouts in two dtypes 0.7 to 2.7 times, in the middle 1.3;
 # on an H100 (torch 2.11) steps of ResNet-50 1.14 times in float32 and 1.17 in bfloat16 under autocast.
 OWN_NORM = 0.1, 0.0003
+# On a CPU pictures of 16 bits that lie channels-last are the library's from so many bytes on: 3 shapes of 3 to 13 MB
+# took 0.95 to 1.35 times its time, 5 of less 0.7 to 0.9.
+LIBRARY_NORM = 2_500_000
 LAYOUT_GAIN = 1000  # chosen: nanoseconds that other layouts must save
 
 # ---- memory. Chosen.

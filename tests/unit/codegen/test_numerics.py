@@ -187,3 +187,15 @@ def test_any_float32_rounds_to_bfloat16_as_eager():
         for given in (x, tiny):
             assert torch.equal(bits(compiled(given)), bits(given.to(torch.bfloat16)))
     assert compiled.__framefuse__.dispatch.hits >= 6
+
+
+def test_a_size_has_a_value_in_each_dtype():
+    def function(x):
+        rows = x.shape[0]
+        return x * rows + (x.double() * rows).float() * rows
+
+    fast = framefuse.compile(function)
+    for rows in (5, 7, 9, 11):
+        x = torch.randn(rows, 40)
+        torch.testing.assert_close(fast(x), function(x))
+    assert compiled_function(fast).dispatch.hits == 3

@@ -133,7 +133,7 @@ class Values:
         for arg in args:
             level, varying = max(level, arg.level), varying or arg.varying
         if key is None:
-            key = (op, extra, *(arg.key for arg in args))
+            key = (op, dtype.name, extra, *(arg.key for arg in args))
         return Node(key, op, tuple(args), extra, dtype, level, varying)
 
     def fresh(self, op: str, dtype: DType, extra: Any, level: int, varying: bool = False) -> Node:

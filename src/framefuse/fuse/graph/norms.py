@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from framefuse.fuse import costs
-from framefuse.fuse.addressing.layout import order_of_strides
+from framefuse.fuse.addressing.layout import estimate, order_of_strides
 from framefuse.fuse.addressing.ranges import ONE
 from framefuse.fuse.setting import Setting
 from framefuse.ir.builder import Builder, builder_for
-from framefuse.ir.dtypes import DType
+from framefuse.ir.dtypes import FLOAT32, FLOAT64, DType
 from framefuse.ir.graph import Arg, Graph, Node, Output, Path
-from framefuse.ir.numbers import Expr
+from framefuse.ir.numbers import Expr, Symbol, product
 from framefuse.ir.rename import rebuilt
 from framefuse.ir.target import Target
 
@@ -23,7 +23,7 @@ def with_own_norms(graph: Graph, setting: Setting) -> Graph:
     """The graph in which batch norms whose mean and deviation a backward needs are computed by kernels, which do what
     is behind them as well.
     """
-    own = {node for node in graph.nodes if node.op == "library" and _is_own(node, setting.targets(node.device))}
+    own = {node for node in graph.nodes if node.op == "library" and _is_own(node, setting, graph.hints)}
     if not own:
         return graph
     builder = builder_for(graph)
@@ -44,8 +44,13 @@ def with_own_norms(graph: Graph, setting: Setting) -> Graph:
     return replace(made, outputs=tuple(outputs))
 
 
-def _is_own(node: Node, target: Target | None) -> bool:
-    return target is not None and node.attr("name") == KEPT and costs.OWN_NORM[target.tiles] > 0
+def _is_own(node: Node, setting: Setting, hints: Mapping[Symbol, int]) -> bool:
+    target = setting.targets(node.device)
+    if target is None or node.attr("name") != KEPT or costs.OWN_NORM[target.tiles] <= 0:
+        return False
+    input, order = node.inputs[0], node.attr("orders")[0]
+    across = not target.tiles and input.dtype.size == 2 and order is not None and order[-1] == 1
+    return not across or estimate(product(input.shape), hints) * input.dtype.size < costs.LIBRARY_NORM
 
 
 def _shown(old: Output, new: Output, graph: Graph) -> Output:
@@ -79,7 +84,7 @@ class Channels:
 
     def __init__(self, builder: Builder, input: Node, inner: DType) -> None:
         self.builder = builder
-        self.shape = input.shape
+        self.shape, self.dtype = input.shape, input.dtype
         self.values = builder.cast(input, inner)
         self.axes = [axis for axis in range(len(self.shape)) if axis != 1]
         self.count = builder.count(tuple(self.shape[axis] for axis in self.axes))
@@ -93,17 +98,23 @@ class Channels:
         """The distances from the mean."""
         return self.builder.pointwise("sub", self.values, self.wide(mean))
 
-    def number(self, value: float | Expr) -> Node:
+    def number(self, value: float | Expr, dtype: DType | None = None) -> Node:
         """The same for each channel."""
-        return self.builder.full(value, self.values.dtype, (self.shape[1],), self.values.device)
+        return self.builder.full(value, dtype or self.values.dtype, (self.shape[1],), self.values.device)
 
     def moments(self, one_pass: bool) -> tuple[Node, Node]:
-        """The mean of each channel, and the mean squared distance from it."""
-        builder, count = self.builder, self.number(self.count)
-        mean = builder.pointwise("div", builder.reduce("sum", self.values, self.axes), count)
+        """The mean of each channel, and the mean squared distance from it.
+
+        On a CPU the sum of float32 is one of float64, as the library's: far from zero a mean is off by the rounding of
+        a long sum, and all distances with it. Values of 16 bits are off by more than that themselves.
+        """
+        builder, inner = self.builder, self.values.dtype
+        long = FLOAT64 if self.dtype is FLOAT32 and not one_pass else inner
+        total = builder.reduce("sum", builder.cast(self.values, long), self.axes)
+        mean = builder.cast(builder.pointwise("div", total, self.number(self.count, long)), inner)
         if one_pass:
             squares = builder.reduce("squares", self.values, self.axes)
         else:
             away = self.centred(mean)
             squares = builder.reduce("sum", builder.pointwise("mul", away, away), self.axes)
-        return mean, builder.pointwise("div", squares, count)
+        return mean, builder.pointwise("div", squares, self.number(self.count))

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import framefuse
 from framefuse.api import compiled_function
@@ -104,3 +105,58 @@ def test_a_batch_without_elements_and_one_of_single_values_do_as_under_eager(mon
         torch.testing.assert_close([*norm.buffers()], [*twin.buffers()])
     with pytest.raises(ValueError, match="more than 1 value"):
         fast(torch.randn(1, 4, 1, 1, requires_grad=True))
+
+
+def gradients(function, x, slope, parameters, running):
+    """The value, gradients and running statistics of one call, by name."""
+    x, *parameters = (each.clone().requires_grad_() for each in (x, *parameters))
+    running = [each.clone() for each in running]
+    y = function(x, *running, *parameters)
+    y.backward(slope)
+    named = ("y", "x", "weight", "bias", "mean", "variance")
+    return dict(zip(named, (y.detach(), x.grad, *(each.grad for each in parameters), *running), strict=True))
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("mean, spread", [(0.0, 1.0), (100.0, 1.0), (1000.0, 0.1), (0.0, 1e-4)])
+def test_results_are_as_close_to_float64_as_the_librarys(monkeypatch, mean, spread, dtype, last):
+    """Values far from zero cancel: what a long sum rounds stands in all distances from the mean."""
+    monkeypatch.setattr(costs, "OWN_NORM", (1.0, 1.0))
+
+    def function(x, running_mean, running_var, weight, bias):
+        return F.batch_norm(x, running_mean, running_var, weight, bias, True, 0.1, 1e-5)
+
+    fast = framefuse.compile(function)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        x, slope = ((torch.randn(32, 4, 64, 64) * scale + at).to(dtype) for scale, at in ((spread, mean), (1.0, 0.0)))
+        if last:
+            x, slope = (each.contiguous(memory_format=torch.channels_last) for each in (x, slope))
+        channels = [torch.rand(4) + 0.5 for _ in range(4)]
+        given = x, slope, channels[:2], channels[2:]
+        found, library = (gradients(each, *given) for each in (fast, function))
+        exact = gradients(function, x.double(), slope.double(), *([c.double() for c in each] for each in given[2:]))
+        for name, value in exact.items():
+            ours, theirs = ((each[name].double() - value).norm() for each in (found, library))
+            # of 16 bits: beside the 2e-3 that values are rounded by, sums of float32 as they come
+            floor = (3e-7 if dtype is torch.float32 else 1e-4) * value.norm()
+            assert ours <= 2 * theirs + floor, (name, seed, ours, theirs)
+    assert compiled_function(fast).dispatch.hits == 2 and names(fast) == []
+
+
+@pytest.mark.parametrize(
+    "dtype, last, own", [(torch.bfloat16, True, False), (torch.bfloat16, False, True), (None, True, True)]
+)
+def test_large_pictures_of_16_bits_channels_last_stay_with_the_library(dtype, last, own):
+    norm = nn.BatchNorm2d(64)
+    twin, fast = copy.deepcopy(norm), framefuse.compile(norm)
+    for call in range(3):
+        x = torch.randn(8, 64, 56, 56, dtype=dtype)
+        x = (x.contiguous(memory_format=torch.channels_last) if last else x).requires_grad_()
+        found, expected = fast(x), twin(x.contiguous())  # where the library sums up in float64
+        if call:  # the first is the library's
+            torch.testing.assert_close(found, expected)
+        found.sum().backward()
+    assert compiled_function(fast).dispatch.hits == 2
+    assert names(fast) == ([] if own else ["batch_norm_kept"])
