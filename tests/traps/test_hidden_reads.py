@@ -665,6 +665,33 @@ def modules_found_by_name(compiled):
         yield f(ones(1, 2))
 
 
+@trap(traces=4, hits=3)
+def how_tensors_print_is_set(compiled):
+    @compiled
+    def f(x):
+        torch.set_printoptions(precision=2)
+        return x + 1
+
+    try:
+        for _ in range(4):
+            torch.set_printoptions(precision=5)
+            yield f(ones(2)), str(torch.tensor(1.23456))
+    finally:
+        torch.set_printoptions(profile="default")
+
+
+@trap(traces=4, hits=3)
+def a_folder_that_is_set(compiled):
+    home = torch.hub.get_dir()
+    f = compiled(lambda x: x * len(torch.hub.get_dir()))
+    try:
+        for folder in ("/a", "/a", "/abc", "/abc", "/a"):
+            torch.hub.set_dir(folder)
+            yield f(ones(2))
+    finally:
+        torch.hub.set_dir(home)
+
+
 @TABLE.parametrize()
 def test_reads_are_watched(trap: Trap) -> None:
     hold(trap)

@@ -57,13 +57,17 @@ TORCH_SILENT = (
     "torch._ops", "torch.special",
     "torch.linalg", "torch.fft", "torch._lowrank", "torch._linalg_utils", "torch.utils._python_dispatch",
     "torch.utils._pytree", "torch.nn.parameter", "torch._C", "torch.return_types", "torch.onnx", "torch._tensor_str",
-    "torch.hub", "torch.library", "torch.utils.hooks", "torch.torch_version",
+    "torch.library", "torch.utils.hooks", "torch.torch_version",
     "torch._namedtensor_internals",
     "torch.fx._symbolic_trace", "torch.fx._pytree", "torch.export._tree_utils", "torch.version", "torch._refs",
     "torch.cuda.amp", "torch.cuda.nvtx", "torch.cuda._utils", "torch.xpu._utils",
     "torch._prims_common",
     "torch._dynamo.mutation_guard",  # once torch.compile was used, it stands before the constructor of every module
 )  # fmt: skip
+# How the names of functions begin that change what later code finds, how tensors print and what a tree is, and the
+# modules above in which they lie.
+SETTING = ("set_", "register_pytree_node", "_register_pytree_node", "printoptions")
+SET_IN = ("torch._tensor_str", "torch.utils._pytree")
 # Modules whose functions call nothing that they are given.
 HOLDING = frozenset(("torch._dynamo.mutation_guard",))
 # Of torch.cuda and its kin: what a process finds out about its devices once. The rest changes the state of a device
@@ -236,6 +240,8 @@ def torch_function_stop(function: types.FunctionType) -> str | None:
         return None if TABLE[function.__name__].silent else "native-call"
     if TABLE[function.__name__].device_fact and module.startswith(ACCELERATORS):
         return None
+    if function.__name__.startswith(SETTING) and module in SET_IN:
+        return "native-call"
     return None if module.startswith(TORCH_SILENT) else "native-call"
 
 
