@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from framefuse.explain.amounts import (
     Sizes,
@@ -21,6 +21,7 @@ from framefuse.explain.report import Explanation, describe
 from framefuse.explain.shares import amounts_of, shares_of
 from framefuse.explain.step_times import StepTime
 from framefuse.explain.timing import Timing
+from framefuse.explain.unfused import Border, borders, is_copy
 from framefuse.ir.loops import Kernel
 from framefuse.ir.loops.key import key_of
 from framefuse.ir.loops.print import kernel_text
@@ -51,6 +52,7 @@ class WorkRow:
     seconds: float | None = None  # measured, of one call
     of_bandwidth: float | None = None  # the share of a copy's bandwidth, measured
     of_arithmetic: float | None = None  # and that of a large product's arithmetic
+    borders: tuple[tuple[str, tuple[str, ...]], ...] = ()  # why later steps are not part of it, and their marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,20 @@ class GraphPage:
     arena: int | None
     saved: tuple[int, int | None] | None = None
     facts: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def copies(self) -> tuple[int, int, float]:
+        """How many of the steps only bring a value into another layout, the bytes that they write, and their seconds:
+        measured where they were, else estimated.
+        """
+        found = [row for row in self.work if row.kind == "copy"]
+        seconds = (row.seconds if row.seconds is not None else (row.estimate or 0) * 1e-9 for row in found)
+        return len(found), sum(row.written or 0 for row in found), sum(seconds)
+
+    @property
+    def titles(self) -> Mapping[str, str]:
+        """The titles of steps by their marks."""
+        return {row.mark: row.title for row in self.work}
 
     @property
     def timed(self) -> bool:
@@ -155,9 +171,10 @@ class _Collected:
         rows: list[WorkRow] = []
         arena = None
         if code is not None:
+            between = borders(code.schedule)
             sizes = known_sizes(code.schedule, product.stages.graph.hints)
             rows = [
-                self.row(f"{mark}w{place}", item, code.schedule, sizes)
+                replace(self.row(f"{mark}w{place}", item, code.schedule, sizes), borders=_borders(mark, between, place))
                 for place, item in enumerate(code.schedule.items)
                 if isinstance(item, RunKernel | RunMatmul | RunCall)
             ]
@@ -172,7 +189,8 @@ class _Collected:
         if isinstance(item, RunKernel):
             estimate, code = value_of(item.work, sizes), self.code(item.kernel)
         measured = self.measured(item)
-        return WorkRow(mark, *kind_of_work(item), shapes, *amounts, estimate, lines_of(item), code, *measured)
+        kind, title = ("copy" if is_copy(item) else kind_of_work(item)[0]), kind_of_work(item)[1]
+        return WorkRow(mark, kind, title, shapes, *amounts, estimate, lines_of(item), code, *measured)
 
     def measured(self, item: Work) -> tuple[float | None, float | None, float | None]:
         """The time of a step and its shares of the limits; nothing where no call was timed that runs it."""
@@ -188,6 +206,13 @@ class _Collected:
                 return ""
             self.codes[key] = f"{self.prefix}k{len(self.codes) + 1}", kernel.title, kernel_text(kernel)
         return self.codes[key][0]
+
+
+def _borders(
+    mark: str, between: Mapping[int, tuple[Border, ...]], place: int
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The borders behind a step as a page shows them."""
+    return tuple((each.why, tuple(f"{mark}w{reader}" for reader in each.readers)) for each in between.get(place, ()))
 
 
 def _files(graphs: Iterable[GraphPage], explained: Explanation) -> Iterator[tuple[str, tuple[MarkedLine, ...]]]:

@@ -37,7 +37,6 @@ class _Writer:
         self.kernels_made = Kernels(groups.strides_of)
         self.buffers = Buffers()
         self.items: list[Item] = []
-        self.notes: list[str] = []
         self.numbers: dict[object, int] = {}
         self.views: dict[tuple[object, ...], int] = {}
         fused = [groups.products[name] for name in setting.products]
@@ -82,8 +81,8 @@ class _Writer:
             for write in self.graph.writes
         )
         values = self.buffers.finished(frozenset((*outputs, *(number for _, number, _ in writes))))
-        notes, offers = tuple(self.notes), tuple(self.offers)
-        return Draft(self.graph, tuple(self.items), values, outputs, writes, notes, offers)
+        notes = tuple((self.numbers[node], why) for node, why in self.groups.kept.items() if node in self.numbers)
+        return Draft(self.graph, tuple(self.items), values, outputs, writes, notes, tuple(self.offers))
 
     def write(self, group: Group) -> None:
         """The items of one group, if what it is for is not part of others."""
@@ -147,14 +146,13 @@ class _Writer:
             node = view.node
             out = self.views[key] = self.buffers.add(Value("call", node.dtype, node.shape, strides, node.device))
             item = RunCall(view_call(view), (base,), (((), out),), (), (), False)
-            self.append(item, (base, out), "as_strided")
+            self.append(item, (base, out))
         return self.views[key]
 
-    def append(self, item: Item, touched: Sequence[int], note: str) -> None:
+    def append(self, item: Item, touched: Sequence[int]) -> None:
         for number in touched:
             self.buffers.touch(number, len(self.items))
         self.items.append(item)
-        self.notes.append(note)
 
     # ---- items
 
@@ -180,17 +178,17 @@ class _Writer:
         for name, product in self.groups.products.items() if self.offering else ():
             if product.group is group and not any(other in self.activated for _, other in product.before):
                 built = gpu.build_product(product, self.groups.strides_of, self.setting.exact)
-                fused, _, _ = self.item(built, group.device)
+                fused, _ = self.item(built, group.device)
                 before = tuple(self.single[other] for _, other in product.before)
                 self.offers.append(Offer(name, call or self.calls[product.node], kernel, fused, product.groups, before))
 
-    def item(self, built: Built, device: str) -> tuple[RunKernel, tuple[int, ...], str]:
-        """The call of a kernel, the buffers that it touches, and its name."""
+    def item(self, built: Built, device: str) -> tuple[RunKernel, tuple[int, ...]]:
+        """The call of a kernel, and the buffers that it touches."""
         touched = tuple(self.number(key) for key in built.buffers)  # type: ignore[arg-type]
         parallel = built.parallel and self.setting.threads
         kernel = replace(built.kernel, exact=True) if self.setting.exact else built.kernel
         item = RunKernel(kernel, touched, built.numbers, built.extent, built.work, parallel, device)
-        return item, touched, built.kernel.title
+        return item, touched
 
     def product(self, node: Node) -> None:
         a, c = self.groups.views[(node, 0)], self.groups.views[(node, 1)]
@@ -202,14 +200,14 @@ class _Writer:
         out = self.number(node)
         operands = (self.operand(a, as_tensor=False), self.operand(c, as_tensor=False))
         item = run_matmul(node, out, (operands[0], a), (operands[1], c), self.groups.strides_of(node))
-        self.append(item, (*operands, out), "matmul")
+        self.append(item, (*operands, out))
 
     def matmul_call(self, node: Node, a: View, c: View) -> None:
         operands = (self.operand(a, as_tensor=True), self.operand(c, as_tensor=True))
         out = self.number(node)
         self.buffers.by_call(out)
         item = RunCall(matmul_call(node), operands, (((), out),), (), (out,), True)
-        self.append(item, (*operands, out), "matmul")
+        self.append(item, (*operands, out))
 
     def joined(self, node: Node) -> None:
         """A cat of many pieces."""
@@ -217,7 +215,7 @@ class _Writer:
         operands = tuple(self.operand(view, as_tensor=True) for view in views)
         out = self.number(node)
         self.buffers.by_call(out)
-        self.append(RunCall(cat_call(node), operands, (((), out),), (), (out,), True), (*operands, out), "cat")
+        self.append(RunCall(cat_call(node), operands, (((), out),), (), (out,), True), (*operands, out))
 
     def activation(self, activated: Activated) -> None:
         """The call that does the work of a product and of the kernel behind it."""
@@ -226,7 +224,7 @@ class _Writer:
         matrix = root.shape == activated.flat.shape
         out = self.numbers[root if matrix else activated.flat] = self.buffers.add(self._value(activated.flat))
         item = RunCall(activated.node, operands, (((), out),), (), (out,), True)
-        self.append(item, (*operands, out), str(activated.node.attr("name")))
+        self.append(item, (*operands, out))
         if not matrix and root in self.escaping:
             self.numbers[root] = self.owned(View(root, activated.flat, strides, ZERO))
         elif not matrix:
@@ -242,7 +240,7 @@ class _Writer:
         binds = tuple((self.number(r), dim, symbol) for symbol, r, dim in self.graph.bound if r.inputs[0] is node)
         normal = tuple(self.number(r) for r in results if self._is_read(r))
         item = self.calls[node] = RunCall(node, operands, outs, binds, normal, inside)
-        self.append(item, (*operands, *(number for _, number in outs)), str(node.attr("name")))
+        self.append(item, (*operands, *(number for _, number in outs)))
 
     def _is_used(self, result: Node) -> bool:
         groups = self.groups

@@ -130,10 +130,10 @@ class Schedule:
     ``arena`` is the size in bytes of the arena on the CPU, ``arenas`` gives those of other devices.
 
     ``writes`` are (buffer of a graph input, buffer with its new contents, version bumps), done with ``copy_`` after
-    all items; those that a Commit among the items names are done by kernels. ``notes`` explain, for ``explain``, what
-    each item does and why neighbours were not fused, and ``steps`` what each pass of fuse did. ``largest`` are symbols
-    that sizes, offsets in the arena and its size are over, in order: each is the largest of some expressions, or what
-    the only one says. ``offers`` are what else could be done.
+    all items; those that a Commit among the items names are done by kernels. ``notes`` say why a kernel leaves a buffer
+    in memory, (buffer, why) each, and ``steps`` what each pass of fuse did. ``largest`` are symbols that sizes, offsets
+    in the arena and its size are over, in order: each is the largest of some expressions, or what the only one says.
+    ``offers`` are what else could be done.
     """
 
     graph: Graph
@@ -142,7 +142,7 @@ class Schedule:
     outputs: tuple[int, ...]
     arena: Expr
     writes: tuple[tuple[int, int, int], ...] = ()
-    notes: tuple[object, ...] = ()
+    notes: tuple[tuple[int, str], ...] = ()
     largest: tuple[tuple[Symbol, tuple[Expr, ...]], ...] = ()
     arenas: tuple[tuple[str, Expr], ...] = ()
     offers: tuple[Offer, ...] = ()

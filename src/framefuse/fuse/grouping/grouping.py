@@ -14,6 +14,7 @@ from framefuse.fuse.addressing.layout import Order, estimate, lies_in, preferred
 from framefuse.fuse.addressing.ranges import ZERO
 from framefuse.fuse.addressing.strided import Strides, View, strided
 from framefuse.fuse.graph.results import wanted
+from framefuse.fuse.grouping import kept
 from framefuse.fuse.grouping.cells import Cell, Group, scanned_axes
 from framefuse.fuse.grouping.digits import divided
 from framefuse.fuse.grouping.groups import Groups, strides_of
@@ -52,6 +53,7 @@ class Grouping:
     before: dict[Group, set[Group]] = field(default_factory=dict)
     reach: dict[Group, int] = field(default_factory=dict)  # bits of the groups that run after a group
     position: dict[Node, int] = field(default_factory=dict)
+    why: dict[Node, str] = field(default_factory=dict)  # values are kept in memory
 
     def __post_init__(self) -> None:
         needed = wanted(self.graph)
@@ -80,7 +82,7 @@ class Grouping:
             self.decide(node)
         return Groups(
             self.graph, tuple(self.sequence()), self.home, self.required, self.demands, self.readers, self.views,
-            self.results, self.orders, self.output_orders,
+            self.results, self.orders, self.output_orders, kept=self.why,
         )  # fmt: skip
 
     def strides_of(self, node: Node) -> Strides:
@@ -110,13 +112,15 @@ class Grouping:
         elif TABLE[node.op].kind == "scan":
             self.scan(node, users, required)
         elif self.divides(node, users):
-            self.keep(node, users, apart=True)
+            self.keep(node, users, kept.DIVIDED, apart=True)
         elif not required and self.may_inline(node, users):
             for group, cells in users.items():
                 for cell in tuple(cells):
                     self.compute(group, cell)
+        elif required:
+            self.keep(node, users, kept.RESULT if node in self.required else kept.READ)
         else:
-            self.keep(node, users)
+            self.keep(node, users, kept.why_kept(node, users))
 
     # ---- products and library calls
 
@@ -199,6 +203,7 @@ class Grouping:
 
     def joined(self, node: Node) -> None:
         """A cat of so many pieces that choosing among them at each element would cost more than copying them."""
+        self.why[node] = kept.JOINED
         group = self.open(node)
         self.home[node] = group
         if node not in self.output_orders:
@@ -209,6 +214,7 @@ class Grouping:
 
     def scatter(self, node: Node) -> None:
         """A kernel that adds to the memory of the first operand, which is then that of the node."""
+        self.why[node] = kept.ADDED
         group = self.open(None)
         cell = group.open_sum(node)
         group.roots[node] = cell
@@ -233,6 +239,7 @@ class Grouping:
                     group.roots[node], self.home[node] = cells[0], group
                     self.publish(node, group)
                 return
+        self.why[node] = kept.SCANNED
         group = self.open(None)
         cell = group.open(node)
         group.roots[node], self.home[node] = cell, group
@@ -343,8 +350,9 @@ class Grouping:
         else:
             group.expand(cell)
 
-    def keep(self, node: Node, users: dict[Group, list[Cell]], apart: bool = False) -> None:
+    def keep(self, node: Node, users: dict[Group, list[Cell]], why: str, apart: bool = False) -> None:
         """Gives ``node`` memory: in a consumer's kernel unless ``apart``, in one with the same loops, or in its own."""
+        self.why[node] = why
         cell = (None if apart else self.join_consumer(node, users)) or self.join_sibling(node, users)
         if cell is None:
             group = self.open(None)

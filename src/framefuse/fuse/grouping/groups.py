@@ -21,7 +21,7 @@ class Groups:
     of dimensions in memory, ``wanted`` those that the program asks for.
 
     ``activated`` are products that the library computes with what alone reads them, ``products`` those that a kernel of
-    ours could compute with what is done with them.
+    ours could compute with what is done with them. ``kept`` says why a kernel leaves a value in memory.
     """
 
     graph: Graph
@@ -36,6 +36,7 @@ class Groups:
     wanted: Mapping[Node, Order]
     activated: tuple[Activated, ...] = ()
     products: Mapping[ProductName, FusedProduct] = field(default_factory=dict)
+    kept: Mapping[Node, str] = field(default_factory=dict)
 
     def strides_of(self, node: Node) -> Strides:
         """The layout of a node that is in memory."""

@@ -71,7 +71,7 @@ class Draft:
     values: tuple[Value, ...]
     outputs: tuple[int, ...]
     writes: Writes
-    notes: tuple[str, ...] = ()
+    notes: tuple[tuple[int, str], ...] = ()
     offers: tuple[Offer, ...] = ()
     before: Mapping[int, Item] = field(default_factory=dict)
     needless: frozenset[int] = frozenset()
