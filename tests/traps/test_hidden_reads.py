@@ -14,6 +14,7 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from tests.traps.trap import Table, Trap, hold, outcome
 from torch import nn
@@ -126,6 +127,15 @@ def frozen_dataclasses_hashed(compiled):
 def an_object_in_a_text(compiled):
     held = Setting()
     yield from changing(compiled, lambda x: (x + 1, f"{held} {held!r} {held.k:.2f}"), held)
+
+
+@trap(traces=1, hits=2)
+def a_number_of_numpy_formatted(compiled):
+    """Without a specification its text is not that of ``str``: 1.1 in float32 is 1.100000023841858."""
+    held = np.float32(1.1)
+    f = compiled(lambda x: (x * 2, f"{held}", f"{held!s}", format(held), "{}".format(held)))  # noqa: UP032
+    for number in range(3):
+        yield f(ones(2) * number)
 
 
 @trap(traces=2, hits=2)

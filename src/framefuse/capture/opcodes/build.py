@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+
 from framefuse.capture.callables.mutations import mutate
 from framefuse.capture.callables.unseen import compared, hashed, shown
 from framefuse.capture.facts.numbers import TRACKED, bare, key_of, made_of, pin_nested
@@ -16,6 +18,9 @@ from framefuse.capture.program.markers import MISSING, NULL
 from framefuse.ir.containers import entries
 from framefuse.ir.trace import formatted
 from framefuse.ir.values import Function, Value
+
+# Types whose format without a specification is ``str`` of the object; NumPy's numbers have another.
+TEXTUAL = (object, int, float, complex, str, datetime.date, datetime.time)
 
 
 def _take(frame: Frame, count: int) -> list[Value]:
@@ -86,11 +91,11 @@ def format_value(machine: Machine, frame: Frame, argument: int) -> None:
         if not isinstance(written, str):
             raise TypeError(f"__format__ must return a str, not {type(written).__name__}")
         frame.stack.append(written)
-    elif spec:
+    elif not spec and any(type_get(type(value), "__format__") is kind.__format__ for kind in TEXTUAL):
+        frame.stack.append(_text(machine, value, "__str__", str))
+    else:
         shown(machine, value)
         frame.stack.append(format(value, spec))
-    else:
-        frame.stack.append(_text(machine, value, "__str__", str))
 
 
 @handles("CONVERT_VALUE")
