@@ -285,10 +285,19 @@ class Grouping:
         if len(users) == 1 and len(cells) <= costs.TWICE_CELLS:
             if weight.loads <= loads[0] and weight.time <= costs.TWICE_IN_ONE:
                 return True
-        if len(users) == 2 and len(cells) == 2 and weight.loads <= loads[1] and weight.time <= costs.TWICE_IN_TWO:
-            return True
+        if len(users) == 2 and len(cells) == 2:
+            if (weight.loads <= loads[1] and weight.time <= costs.TWICE_IN_TWO) or self.widens(node):
+                return True
         repeated = sum(self.visits(group, cell) for group, cell in cells[1:])
         return weight.loads <= loads[1] and weight.time * repeated < costs.REPEATED_WORK
+
+    def widens(self, node: Node) -> bool:
+        """Whether a large value is computed from narrower elements at little cost, of no more bytes than its own."""
+        target, weight = self.setting.targets(node.device), self.weights[node]
+        if target is None or target.tiles or weight.time > costs.WIDENED[1]:
+            return False
+        narrow = weight.loads * node.dtype.size > weight.bytes and weight.bytes <= node.dtype.size
+        return narrow and points(node, self.graph.hints) * node.dtype.size >= costs.WIDENED[0]
 
     def slides(self, node: Node, cells: Sequence[tuple[Group, Cell]]) -> bool:
         """Whether one kernel reads a cheap value at places with constant distances, as the elements of a window: the

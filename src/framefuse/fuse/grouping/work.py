@@ -16,13 +16,16 @@ from framefuse.ir.ops import TABLE
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """What one element costs when it is computed from memory: nanoseconds of arithmetic, and loads of its own size."""
+    """What one element costs when it is computed from memory: nanoseconds of arithmetic, loads of its own size, and the
+    bytes that those load.
+    """
 
     time: float
     loads: int
+    bytes: int
 
 
-NUMBER = Weight(0.0, 0)  # of a value that is one number for all elements: kernels compute it before their loops
+NUMBER = Weight(0.0, 0, 0)  # of a value that is one number for all elements: kernels compute it before their loops
 
 
 def op_time(node: Node) -> float:
@@ -58,7 +61,6 @@ def weights(graph: Graph) -> dict[Node, Weight]:
         for operand in set(node.inputs):
             consumers[operand] = consumers.get(operand, 0) + 1
     by_node: dict[Node, Weight] = {}
-    loaded = Weight(costs.LOADED, 1)
     kept: set[Node] = set()
     for node in graph.nodes:
         row = TABLE[node.op]
@@ -67,16 +69,21 @@ def weights(graph: Graph) -> dict[Node, Weight]:
             by_node[node] = NUMBER
             continue
         if row.kind in ("call", "reduce", "scatter", "scan") or node.op == "input":
-            by_node[node] = loaded
+            by_node[node] = _loaded(node)
             continue
-        time, loads = op_time(node), 0
+        time, loads, size = op_time(node), 0, 0
         for operand in dict.fromkeys(node.inputs):
-            weight = loaded if operand in kept else by_node[operand]
+            weight = _loaded(operand) if operand in kept else by_node[operand]
             small = node.op == "expand" and product(node.shape) is not product(operand.shape)
             rare = small and points(operand, graph.hints) * costs.RARE <= points(node, graph.hints)
             time += 0.0 if rare else weight.time
             loads += 0 if small else weight.loads
-        by_node[node] = Weight(time, loads)
+            size += 0 if small else weight.bytes
+        by_node[node] = Weight(time, loads, size)
         if row.kind == "pointwise" and consumers.get(node, 0) > 1 and time > costs.KEPT_ABOVE:
             kept.add(node)
     return by_node
+
+
+def _loaded(node: Node) -> Weight:
+    return Weight(costs.LOADED, 1, node.dtype.size)
