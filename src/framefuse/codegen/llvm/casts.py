@@ -6,10 +6,12 @@ from framefuse.codegen.llvm.builder import Builder, Reg
 from framefuse.ir.dtypes import DType
 
 # How values of each dtype are held in registers. The 16-bit floats are bits until they are widened: LLVM has no
-# vector selects of them on most machines, and its truncation to bfloat calls a function a lane.
+# vector selects of them on most machines, and its truncation to bfloat calls a function a lane. Complex numbers are
+# only moved: arithmetic is that of their parts.
 HELD = {
     "bool": "i1", "uint8": "i8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "float16": "i16",
     "bfloat16": "i16", "float32": "float", "float64": "double",
+    "complex64": "i64", "complex128": "i128",
 }  # fmt: skip
 DENORMAL = 0x20  # in the classes of vfpclassps
 

@@ -11,7 +11,7 @@ from framefuse.ir.dtypes import DType
 
 # Elements in memory; 16-bit floats are moved as their bits.
 STORED = {**HELD, "bool": "i8"}
-SHORT = {"i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "float": "f32", "double": "f64"}
+SHORT = {"i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "i128": "i128", "float": "f32", "double": "f64"}
 
 
 @dataclass(eq=False, slots=True)
