@@ -101,6 +101,22 @@ def a_conjugate_gradient_comes_in(compiled: Any) -> Iterator[Any]:
         yield result.detach(), *given, [each.is_conj() for each in given]
 
 
+@TABLE.trap(traces=1, hits=3)
+def an_input_that_is_written_and_needed_for_a_gradient(compiled: Any) -> Iterator[Any]:
+    weight = torch.arange(9.0).reshape(3, 3).to(torch.complex64).requires_grad_()
+
+    @compiled
+    def f(y: torch.Tensor) -> Any:
+        with torch.no_grad():
+            y.add_(1)
+        return (y[:2] @ weight).abs() * 2, y * weight * y
+
+    for number in range(4):
+        y = (torch.arange(9.0).reshape(3, 3) + 1j * number).to(torch.complex64).requires_grad_()
+        first, second = f(y)
+        yield torch.autograd.grad(first.sum() + second.abs().sum(), (weight, y)), y
+
+
 @TABLE.parametrize()
 def test_row(trap: Trap) -> None:
     hold(trap)

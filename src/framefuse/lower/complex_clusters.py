@@ -20,7 +20,15 @@ FACTOR = 2  # calls saved for each one that splits or joins
 
 
 def by_parts(trace: Trace) -> frozenset[int]:
-    """The numbers of the calls of the trace that are lowered to arithmetic on parts."""
+    """The numbers of the calls of the trace that are lowered to arithmetic on parts. None where complex inputs are
+    written: their parts are views of them, which other kernels and backward may read later. None on a GPU, where it was
+    not measured.
+    """
+    metas = trace.metas
+    given = {metas[entry.value].storage for entry in trace.assumptions.inputs if metas[entry.value].dtype.is_complex}
+    written = (metas[value].storage for call in trace.calls for value in call.written)
+    if any(storage in given for storage in written) or any(meta.dtype.is_complex and meta.device != "cpu" for meta in metas):
+        return frozenset()
     clusters = _Clusters(trace)
     return frozenset(place for place in clusters.calls if clusters.pays(place))
 
