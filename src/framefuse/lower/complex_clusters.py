@@ -27,7 +27,8 @@ def by_parts(trace: Trace) -> frozenset[int]:
     metas = trace.metas
     given = {metas[entry.value].storage for entry in trace.assumptions.inputs if metas[entry.value].dtype.is_complex}
     written = (metas[value].storage for call in trace.calls for value in call.written)
-    if any(storage in given for storage in written) or any(meta.dtype.is_complex and meta.device != "cpu" for meta in metas):
+    elsewhere = any(meta.dtype.is_complex and meta.device != "cpu" for meta in metas)
+    if elsewhere or not given.isdisjoint(written):
         return frozenset()
     clusters = _Clusters(trace)
     return frozenset(place for place in clusters.calls if clusters.pays(place))
