@@ -30,8 +30,8 @@ TWICE_IN_ONE, TWICE_IN_TWO = 0.3, 0.15  # above this a value is not computed twi
 TWICE_LOADS = 2, 1  # and above so many loads
 TWICE_CELLS = 4  # and in more places of one kernel
 # What a CPU computes in two kernels from narrower elements, instead of writing and reading more than them: bytes of the
-# value, and what it may cost. Measured, backward of batch norm and relu, bfloat16, channels-last, 8 x 256 x 56 x 56:
-# never 0.5, 0.15 0.7; of 8 x 64 x 56 x 56: never 0.5, 0.15 0.9.
+# value, and what it may cost. Measured by two runs of backward alone, of batch norm and relu, bfloat16, channels-last,
+# 8 x 256 x 56 x 56: never 0.5, 0.15 0.7; of 8 x 64 x 56 x 56: never 0.5, 0.15 0.9.
 WIDENED = 1 << 20, 0.3
 CPU_WINDOW, GPU_WINDOW = (64, 0.12), (64, 0.6)  # places of a window, and what an element costs that is computed at each
 RARE = 64  # elements that read one of a smaller value, from which its own arithmetic costs them nothing

@@ -215,7 +215,7 @@ class _Lowerer:
         result = None if composed else self._on_parts(call, metas)
         if result is None and not composed:
             result = self._rule_result(call)
-            if result is not None and self._is_complex(call, metas):  # kernels have no complex numbers
+            if result is not None and self._is_complex(call, metas):  # kernels only move them
                 result = only_shapes(result, [path for path, _ in fresh])
         if result is None:
             return None

@@ -9,7 +9,6 @@ import torch
 
 from framefuse.ir.builder import Shape
 from framefuse.ir.graph import Node
-from framefuse.ir.pairs import joined, parts
 from framefuse.ir.strides import dense_order, row_major
 from framefuse.ir.trace import Call, Ref, TensorMeta
 from framefuse.ir.values import Value
@@ -58,9 +57,6 @@ class Copies:
         """The node as a real tensor with its dimensions in ``order``: copied row by row, turned by a library view, and
         copied as it lies, since eager's is a view of nothing.
         """
-        if node.dtype.kind == "complex":  # no kernel copies it
-            joint = joined(self.builder, parts(self.builder, node), order)
-            return self._call(torch.clone, "clone", (joint,), {}, meta, node.shape)
         rows = self.builder.permute(node, order)
         sizes = tuple(meta.sizes[axis] for axis in order)
         layout = {"memory_format": torch.contiguous_format}

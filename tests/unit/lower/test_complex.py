@@ -180,3 +180,20 @@ def test_special_values_are_eagers(name: str, monkeypatch: pytest.MonkeyPatch) -
             mine, eager = torch.view_as_real(mine), torch.view_as_real(eager)
         torch.testing.assert_close(mine, eager, equal_nan=True)
     assert compiled_function(compiled).dispatch.hits >= 2
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_what_lies_otherwise_is_moved_by_kernels(dtype: torch.dtype) -> None:
+    def program(z: torch.Tensor) -> torch.Tensor:
+        square = z.square()
+        with torch.no_grad():
+            square.add_(1)
+        return square
+
+    fast = framefuse.compile(program)
+    for columns in (2, 3, 40, 41, 64):
+        z = torch.randint(-4, 4, (columns, columns + 7, 2)).to(dtype.to_real())
+        z = torch.view_as_complex(z).t().requires_grad_()
+        mine, eager = fast(z), program(z)
+        assert torch.equal(mine, eager) and mine.stride() == eager.stride()
+    assert fast.hits >= 4
