@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.compilers import COMPILERS
+from benchmarks.heat_map import heat_map
 from benchmarks.matrix_cases import Case, Inputs, cases
 from benchmarks.report import Field, Row, Say, Value, number
 from benchmarks.timing import Column, interleaved, one_pass
@@ -167,27 +168,9 @@ def findings(rows: Sequence[Row]) -> list[str]:
 
 
 def plot(rows: Sequence[Row], path: Path, caption: str) -> None:
-    """A map: operations down, axis x size x dtype across, blue where framefuse is faster than eager, red where not."""
-    from matplotlib.figure import Figure
-
-    downs = list(dict.fromkeys(str(row["operation"]) for row in rows))
-    acrosses = list(dict.fromkeys(f"{row['dtype']} {row['axis']} {row['size']}" for row in rows))
-    grid = [[math.nan] * len(acrosses) for _ in downs]
-    for row in rows:
-        across = acrosses.index(f"{row['dtype']} {row['axis']} {row['size']}")
-        grid[downs.index(str(row["operation"]))][across] = math.log2(number(row, "times_eager"))
-    figure = Figure(figsize=(2.5 + 0.32 * len(acrosses), 1.5 + 0.3 * len(downs)), dpi=150, layout="constrained")
-    axes = figure.subplots()
-    image = axes.imshow(grid, cmap="RdBu", vmin=-2, vmax=2, aspect="auto")
-    for down, line in enumerate(grid):
-        for across, value in enumerate(line):
-            if not math.isnan(value):
-                axes.text(across, down, f"{2**value:.1f}", ha="center", va="center", fontsize=5)
-    axes.set_xticks(range(len(acrosses)), acrosses, rotation=90, fontsize=6)
-    axes.set_yticks(range(len(downs)), downs, fontsize=7)
-    bar = figure.colorbar(image, ax=axes, shrink=0.6)
-    bar.set_label("times eager, log2")
-    axes.set_title(TITLE.partition(",")[0] + ": times faster than eager")
-    figure.text(0.01, -0.02, caption, fontsize=6, color="#6b7280", va="top")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, bbox_inches="tight")
+    """A map: operations down, axis x size x dtype across."""
+    cells = [
+        (str(row["operation"]), f"{row['dtype']} {row['axis']} {row['size']}", number(row, "times_eager"))
+        for row in rows
+    ]
+    heat_map(cells, TITLE.partition(",")[0] + ": times faster than eager", path, caption)

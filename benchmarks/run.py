@@ -13,6 +13,7 @@ from rich.console import Console
 from benchmarks import (
     breadth,
     capture,
+    convs,
     costs,
     curve,
     gradients,
@@ -131,6 +132,17 @@ def kernels_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", default=(), metavar="OPERATION", help="of the matrix: some operations")
 
 
+def convs_options(parser: argparse.ArgumentParser) -> None:
+    """What `python -m benchmarks convs` takes."""
+    ways, precisions = convs.WAYS, convs.PRECISIONS
+    parser.add_argument("--device", default="cpu", help="where the programs run: cpu, cuda (cpu)")
+    parser.add_argument("--ways", nargs="+", choices=ways, default=ways, help="with or without gradients (both)")
+    parser.add_argument("--precisions", nargs="+", choices=precisions, default=precisions, help="bfloat16: autocast")
+    parser.add_argument("--batches", nargs="+", type=int, default=(), metavar="N", help="1, 16, 128; on a CPU 2")
+    parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="programs whose names begin so")
+    parser.add_argument("--part", metavar="K/N", help="every N-th case, from the K-th on")
+
+
 def start_options(parser: argparse.ArgumentParser) -> None:
     """What `python -m benchmarks start` takes."""
     names = ", ".join(start.TARGETS)
@@ -150,6 +162,11 @@ def measure_models(say: Say, options: Options, compilers: Sequence[str]) -> list
     """The rows of the models for the options given."""
     place = models.Place(options.device, options.dtype, getattr(options, "mode", None))
     return models.models(say, options.only or tuple(MODELS), compilers, options.seconds, options.fresh, place)
+
+
+def convs_chosen(options: Options) -> convs.Chosen:
+    """What the options say of programs of convolutions."""
+    return convs.Chosen(options.device, options.ways, options.precisions, options.batches, options.only, options.part)
 
 
 def train_settings(options: Options, compilers: Sequence[str]) -> Settings:
@@ -255,6 +272,17 @@ BENCHES = (
         kernels_options,
         lambda options, compilers: kernels.steps(compilers, options.device),
         lambda say, options, compilers: kernels.kernels(say, compilers, device=options.device),
+    ),
+    Bench(
+        "convs",
+        "a convolution with 1 to 6 operations behind it, and whole nets",
+        convs.TITLE,
+        convs.FIELDS,
+        convs_options,
+        lambda options, compilers: convs.steps(compilers, convs_chosen(options)),
+        lambda say, options, compilers: convs.convs(say, compilers, convs_chosen(options)),
+        convs.findings,
+        convs.plot,
     ),
     Bench(
         "gradients",
