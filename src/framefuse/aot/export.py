@@ -1,0 +1,143 @@
+"""Turns one recorded call into a shared library that runs without Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from framefuse.aot.exported_program import DLPACK, Given, Program
+from framefuse.aot.recording import Recorded, checks, recorded, refuse, sources, structure, told
+from framefuse.aot.shared_library import build
+from framefuse.errors import UserError, kind_of
+from framefuse.ir.loops import Kernel
+from framefuse.ir.loops.key import key_of
+from framefuse.ir.plan import KernelStep
+from framefuse.ir.schedule import RunKernel
+
+Dynamic = bool | None | Mapping[int, Mapping[int, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What :func:`export` wrote: the names of its ``inputs`` and ``weights``, how many tensors it gives, and what it
+    ``assumed``: Python values that the program read and that stay what they were.
+    """
+
+    path: str
+    inputs: tuple[str, ...]
+    weights: tuple[str, ...]
+    outputs: int
+    assumed: tuple[str, ...]
+
+
+def export(
+    f: Callable[..., Any],
+    example_inputs: Sequence[torch.Tensor],
+    path: str | os.PathLike[str],
+    *,
+    dynamic: Dynamic = None,
+) -> Exported:
+    """Writes ``f`` as a shared library that runs without Python and without torch, on CPUs like this one.
+
+    ``f`` runs once on the examples, without gradients. What a trace would silently make constant is an error at its
+    line: a branch on a tensor's value, an effect, a number computed from a tensor.
+
+    Args:
+        f: a function or module of tensors, on the CPU.
+        example_inputs: the tensors that it is called with.
+        path: the library, which holds the weights. It is replaced whole.
+        dynamic: None or True, sizes may differ from the examples' as far as the program allows it; False, none may;
+            or ``{input: {dimension: name}}``, only those may, and those of one name are equal in each call.
+
+    Raises:
+        UserError: the program cannot be exported; the text says why and where. OSError: the file cannot be written.
+    """
+    examples = _examples(example_inputs)
+    _check_dynamic(dynamic, examples)
+    call = recorded(f, examples, dynamic is not False)
+    refuse(call)
+    weights, places = sources(call, examples, _names(f))
+    result, slots = structure(call)
+    kept, fixed = checks(call, examples)
+    functions, kernels = _kernels(call)
+    inputs = tuple(_given(place, tensor, dynamic) for place, tensor in enumerate(examples))
+    assumed = told(call)
+    description = {
+        "name": call.stages.plan.name,
+        "inputs": [_described(given.name, examples[place]) for place, given in enumerate(inputs)],
+        "weights": [_described(weight.name, weight.tensor) for weight in weights],
+        "result": result,
+        "assumed": assumed,
+    }
+    program = Program(call.stages.plan, inputs, weights, places, kept, fixed, functions, slots, description)
+    build(program, kernels, Path(path))
+    names = tuple(weight.name for weight in weights)
+    return Exported(os.fspath(path), tuple(given.name for given in inputs), names, len(slots), assumed)
+
+
+def _examples(given: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    if isinstance(given, torch.Tensor) or not isinstance(given, Sequence):
+        raise UserError(f"example_inputs is {kind_of(given)}. Give a tuple of tensors")
+    for place, tensor in enumerate(given):
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            raise UserError(f"input {place} is {kind_of(tensor)}. Give tensors, and close over what else there is")
+        if tensor.device.type != "cpu" or tensor.dtype not in DLPACK:
+            raise UserError(f"input {place} is {tensor.dtype} on {tensor.device}. Export for the CPU is what there is")
+    if len({id(tensor) for tensor in given}) < len(given):
+        raise UserError("one tensor is given twice. Give a clone: which is which must be known")
+    return tuple(given)
+
+
+def _check_dynamic(dynamic: Dynamic, examples: Sequence[torch.Tensor]) -> None:
+    if dynamic is None or isinstance(dynamic, bool):
+        return
+    advice = "Choose None, True, False or {input: {dimension: name}}"
+    if not isinstance(dynamic, Mapping):
+        raise UserError(f"dynamic is {dynamic!r:.60}. {advice}")
+    for place, named in dynamic.items():
+        known = isinstance(place, int) and 0 <= place < len(examples) and isinstance(named, Mapping)
+        if not known or not all(
+            isinstance(d, int) and 0 <= d < examples[place].ndim and isinstance(name, str) for d, name in named.items()
+        ):
+            raise UserError(f"dynamic has {place!r:.40}: {named!r:.60}, which the examples have not. {advice}")
+
+
+def _given(place: int, tensor: torch.Tensor, dynamic: Dynamic) -> Given:
+    sizes: tuple[int | str | None, ...] = (None,) * tensor.ndim
+    if isinstance(dynamic, Mapping):
+        named = dynamic.get(place, {})
+        sizes = tuple(named.get(d, size) for d, size in enumerate(tensor.shape))
+    return Given(f"input {place}", tensor.dtype, sizes)
+
+
+def _names(f: Callable[..., Any]) -> dict[int, str]:
+    """The names of the parameters and buffers of a module, or of the one whose method ``f`` is, by their ids."""
+    owner = f if isinstance(f, torch.nn.Module) else getattr(f, "__self__", None)
+    if not isinstance(owner, torch.nn.Module):
+        return {}
+    return {id(tensor): name for name, tensor in (*owner.named_buffers(), *owner.named_parameters())}
+
+
+def _described(name: str, tensor: torch.Tensor) -> dict[str, object]:
+    return {"name": name, "dtype": str(tensor.dtype).removeprefix("torch."), "sizes": list(tensor.shape)}
+
+
+def _kernels(call: Recorded) -> tuple[dict[int, str], dict[str, Kernel]]:
+    """The function of each kernel step, and the distinct kernels by their functions."""
+    code = call.stages.code
+    assert code is not None, "the native backend made it"
+    items = [item for item in code.schedule.items if isinstance(item, RunKernel)]
+    steps = [place for place, step in enumerate(call.stages.plan.steps) if isinstance(step, KernelStep)]
+    functions: dict[object, str] = {}
+    kernels: dict[str, Kernel] = {}
+    named: dict[int, str] = {}
+    for place, item in zip(steps, items, strict=True):
+        name = functions.setdefault(key_of(item.kernel), f"framefuse_kernel_{len(functions)}")
+        kernels.setdefault(name, item.kernel)
+        named[place] = name
+    return named, kernels

@@ -1,0 +1,56 @@
+"""What an exported program is, between the plan of a recorded call and the C text that is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from framefuse.aot.weights import Weight
+from framefuse.ir.facts import TensorSpec
+from framefuse.ir.plan import Plan
+
+# The dtypes of DLPack by torch's: (code, bits).
+DLPACK = {
+    torch.float64: (2, 64), torch.float32: (2, 32), torch.float16: (2, 16), torch.bfloat16: (4, 16),
+    torch.int64: (0, 64), torch.int32: (0, 32), torch.int16: (0, 16), torch.int8: (0, 8), torch.uint8: (1, 8),
+    torch.bool: (6, 8), torch.complex64: (5, 64), torch.complex128: (5, 128),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A tensor that the caller gives. ``sizes`` are what must hold of its dimensions: a number, a name that stands for
+    one number in all inputs, or None.
+    """
+
+    name: str
+    dtype: torch.dtype
+    sizes: tuple[int | str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A plan with all that it needs outside of Python.
+
+    ``sources`` gives for each input slot of the plan the number of an input, or that of a weight behind all inputs.
+    ``checks`` are the instructions of its guards that read tensors of the caller or numbers, in order: a tensor with
+    the number of its input, its spec, and the numbers that take its free sizes and strides. ``fixed`` are the raw words
+    of numbers that the recorded call has set for good. ``kernels`` names the functions of kernel steps by their place.
+    ``results`` are the slots of the tensors that leave, in the order of the outputs.
+    """
+
+    plan: Plan
+    inputs: tuple[Given, ...]
+    weights: tuple[Weight, ...]
+    sources: tuple[int, ...]
+    checks: tuple[tuple[object, ...], ...]
+    fixed: Mapping[int, int]
+    kernels: Mapping[int, str]
+    results: tuple[int, ...]
+    description: Mapping[str, object]
+
+
+# A check of one tensor: ("tensor", input, spec, free numbers).
+TensorCheck = tuple[str, int, TensorSpec, tuple[tuple[str, int, int], ...]]

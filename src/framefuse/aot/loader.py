@@ -1,0 +1,210 @@
+"""Turns an exported library into a callable: tensors go in by DLPack, and come out as arrays or tensors."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import struct
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy
+
+from framefuse.errors import UserError
+
+VERSION = 1
+MARK = struct.Struct("<8sQL")  # behind the library: a word, its length, its checksum
+
+
+class _Device(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int32), ("id", ctypes.c_int32)]
+
+
+class _DType(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device", _Device),
+        ("ndim", ctypes.c_int32),
+        ("dtype", _DType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class _Managed(ctypes.Structure):
+    pass
+
+
+_DELETER = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Managed))
+_Managed._fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", _DELETER)]
+
+_python = ctypes.pythonapi
+_new_capsule = _python.PyCapsule_New
+_new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+_pointer_of = _python.PyCapsule_GetPointer
+_pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+
+
+class _Result:
+    """A tensor of the library until somebody takes it."""
+
+    def __init__(self, address: int) -> None:
+        self.address: int | None = address
+
+    def __dlpack__(self, **_: Any) -> Any:
+        capsule = _new_capsule(self.address, b"dltensor", None)
+        self.address = None
+        return capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __del__(self) -> None:
+        if self.address is not None:
+            managed = ctypes.cast(self.address, ctypes.POINTER(_Managed))
+            managed.contents.deleter(managed)
+
+
+class LoadedProgram:
+    """An exported program in this process. A call takes as many tensors as were recorded, of numpy, torch or whatever
+    knows DLPack, and gives new ones in the structure that was recorded: torch's where torch's were given, else numpy's.
+    One thread calls it at a time.
+    """
+
+    def __init__(self, path: str, library: ctypes.CDLL) -> None:
+        self.path, self._library = path, library
+        self.description: Mapping[str, Any] = json.loads(_declared(library))
+        error = ctypes.create_string_buffer(512)
+        self._model = library.framefuse_load(error, len(error))
+        if not self._model:
+            raise UserError(f"{path} cannot be loaded: {error.value.decode()}")
+
+    def __call__(self, *tensors: Any) -> Any:
+        capsules = [_capsule(tensor) for tensor in tensors]
+        given = (ctypes.POINTER(_Tensor) * max(1, len(tensors)))(*[_tensor_of(capsule) for capsule in capsules])
+        count = self._library.framefuse_output_count()
+        outputs = (ctypes.c_void_p * max(1, count))()
+        if self._library.framefuse_run(self._model, given, len(tensors), outputs, count):
+            raise ValueError(self._error())
+        take = _taker(tensors)
+        results = [take(_Result(address)) for address in outputs[:count]]
+        return _structured(self.description["result"], results)
+
+    def update_constants(self, weights: Mapping[str, Any]) -> None:
+        """Copies new contents of weights into the program, by their names: all of them or, with ValueError, none."""
+        names = (ctypes.c_char_p * max(1, len(weights)))(*[name.encode() for name in weights])
+        capsules = [_capsule(value) for value in weights.values()]
+        values = (ctypes.POINTER(_Tensor) * max(1, len(weights)))(*[_tensor_of(capsule) for capsule in capsules])
+        if self._library.framefuse_update_constants(self._model, names, values, len(weights)):
+            raise ValueError(self._error())
+
+    def _error(self) -> str:
+        return str(self._library.framefuse_error(self._model).decode())
+
+    def __del__(self) -> None:
+        if getattr(self, "_model", None):
+            self._library.framefuse_free(self._model)
+
+    def __repr__(self) -> str:
+        return f"<exported {self.description['name']} of {self.path}>"
+
+
+def load(path: str | os.PathLike[str]) -> LoadedProgram:
+    """The program that :func:`framefuse.export` wrote to ``path``, as a callable.
+
+    The file is machine code that will run: load one that you trust as much as a program. Its checksum finds damage, and
+    no intent.
+
+    Raises:
+        UserError: the file is no exported program, is damaged, or needs another processor. OSError: there is no such
+            file.
+    """
+    name = os.path.abspath(os.fspath(path))
+    _check_whole(name)
+    try:
+        library = _opened(name)
+    except OSError as error:
+        raise UserError(f"{name} cannot be loaded: {error}. Export it on a machine like this one") from error
+    return LoadedProgram(name, library)
+
+
+def _opened(name: str) -> ctypes.CDLL:
+    """The library under a name that no other had: the loader takes a library that is open under the same name for this
+    one, also where the file was replaced since.
+    """
+    with tempfile.TemporaryDirectory(prefix="framefuse-load-") as folder:
+        unique = os.path.join(folder, os.path.basename(name))
+        os.symlink(name, unique)
+        return ctypes.CDLL(unique)
+
+
+def _check_whole(name: str) -> None:
+    """Raises UserError where the file is not what export wrote, to the last bit."""
+    with open(name, "rb") as file:
+        data = file.read()
+    body = data[: -MARK.size]
+    word, length, checksum = MARK.unpack(data[-MARK.size :]) if len(data) >= MARK.size else (b"", 0, 0)
+    if word != b"framefus":
+        raise UserError(f"{name} is no exported program, or its end is missing. Export it again")
+    if length != len(body) or checksum != zlib.crc32(body):
+        raise UserError(f"{name} is damaged. Export it again, or copy it anew")
+
+
+def _declared(library: ctypes.CDLL) -> bytes:
+    """Tells ctypes the functions of the library; gives its description."""
+    tensors = ctypes.POINTER(ctypes.POINTER(_Tensor))
+    version = library.framefuse_version()
+    if version != VERSION:
+        raise UserError(f"the library has version {version} of the interface, not {VERSION}. Export it again")
+    library.framefuse_load.restype = ctypes.c_void_p
+    library.framefuse_load.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    library.framefuse_free.argtypes = [ctypes.c_void_p]
+    library.framefuse_run.argtypes = [ctypes.c_void_p, tensors, ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
+    library.framefuse_update_constants.argtypes = [ctypes.c_void_p, ctypes.c_void_p, tensors, ctypes.c_int]
+    library.framefuse_error.restype, library.framefuse_error.argtypes = ctypes.c_char_p, [ctypes.c_void_p]
+    library.framefuse_description.restype = ctypes.c_char_p
+    text: bytes = library.framefuse_description()
+    return text
+
+
+def _capsule(tensor: Any) -> Any:
+    """A tensor as a capsule of DLPack; an array that may not be written is copied, as numpy exports none."""
+    if isinstance(tensor, numpy.ndarray) and not tensor.flags.writeable:
+        tensor = tensor.copy()
+    if not hasattr(tensor, "__dlpack__"):
+        raise TypeError(f"{type(tensor).__name__} has no __dlpack__. Give tensors of numpy, torch or another library")
+    return (tensor.detach() if hasattr(tensor, "detach") else tensor).__dlpack__()
+
+
+def _tensor_of(capsule: Any) -> Any:
+    return ctypes.cast(_pointer_of(capsule, b"dltensor"), ctypes.POINTER(_Tensor))
+
+
+def _taker(tensors: tuple[Any, ...]) -> Callable[[_Result], Any]:
+    """What makes a tensor of a result: of torch where torch's were given."""
+    for tensor in tensors:
+        if type(tensor).__module__.partition(".")[0] == "torch":
+            return sys.modules["torch"].from_dlpack  # type: ignore[no-any-return]
+    return numpy.from_dlpack
+
+
+def _structured(structure: Any, results: list[Any]) -> Any:
+    """The results in the structure that the description gives."""
+    kind, parts = structure["kind"], structure.get("parts", ())
+    if kind == "tensor":
+        return results[structure["output"]]
+    if kind == "none":
+        return None
+    if kind == "dict":
+        return {key: _structured(part, results) for key, part in zip(structure["keys"], parts, strict=True)}
+    filled = [_structured(part, results) for part in parts]
+    return filled if kind == "list" else tuple(filled)

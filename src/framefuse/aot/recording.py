@@ -1,0 +1,197 @@
+"""Records the call that is exported, and refuses with the user's line what cannot live outside of Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+from framefuse import _native
+from framefuse.aot.exported_program import DLPACK
+from framefuse.aot.weights import NAMES, Weight
+from framefuse.api import compile
+from framefuse.errors import UserError
+from framefuse.ir.dtypes import BY_NAME
+from framefuse.ir.facts import Fact
+from framefuse.ir.plan import AllocStep, KernelStep, MatmulStep, ReleaseStep
+from framefuse.ir.schedule import RunCall
+from framefuse.ir.source import Line
+from framefuse.runtime.compilation import Compilation
+from framefuse.runtime.function import compiled_function
+
+# What a trace may have asked of its arguments: each holds for all tensors of C, or is checked there.
+CHECKABLE = frozenset(("tensor", "is", "type", "length", "keys", "absent", "present", "different", "distinct"))
+# What is told as taken for given, of objects that are no arguments; their other facts say which code ran.
+TOLD = frozenset(("int", "float", "str", "answer", "integer", "real", "count"))
+CHECKS = frozenset(("tensor", "number", "relation"))
+PRODUCTS = frozenset(("float32", "float64"))
+VALUES = frozenset(("real_relation", "scalar", "address", "disjoint", "apart"))  # no check in C knows them
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The stages of the recorded call, with what its guards read: the objects of registers and the words of numbers."""
+
+    stages: Compilation
+    registers: tuple[Any, ...]
+    numbers: tuple[int, ...]
+
+    @property
+    def line(self) -> Line:
+        return self.stages.trace.line
+
+
+def recorded(f: Callable[..., Any], examples: Sequence[torch.Tensor], dynamic: bool) -> Recorded:
+    """One call of ``f``, without gradients, as a whole."""
+    options = {"cache": False, "cpu_target": "alone"}
+    compiled = compile(f, fullgraph=True, dynamic=None if dynamic else False, options=options)
+    state = compiled_function(compiled)
+    if state is None:
+        raise UserError(f"{f!r:.80} has no Python code that could be recorded. Export a function or an nn.Module")
+    with torch.no_grad():
+        compiled(*examples)
+        if not state.products:
+            raise UserError(f"the call of {f!r:.80} left nothing to compile. Export what computes with its tensors")
+        stages = state.products[0].stages
+        bound = state.dispatch.bind(*examples)
+        assert bound is not None, "the call has just been made"
+        checked = _native.GuardSet(stages.guards.program).check(bound)
+    if isinstance(checked, int):
+        fact = stages.guards.program.texts[checked] if checked >= 0 else "torch's global state"
+        raise _refused(stages.trace.line, f"The call itself changed what it depends on: {fact}")
+    return Recorded(stages, *checked)
+
+
+def refuse(call: Recorded) -> None:
+    """Raises UserError for a call that does more than compute new tensors by kernels and products of ours."""
+    stages, plan = call.stages, call.stages.plan
+    assert stages.code is not None, "the native backend made it"
+    for item in stages.code.schedule.items:
+        if isinstance(item, RunCall):
+            name = item.node.attr("name")
+            raise _refused(item.node.line or call.line, f"{name} is a call of torch's library, which is not there")
+    if stages.trace.effects or plan.finish:
+        line = next((effect.line for effect in stages.trace.effects), None)
+        raise _refused(line or call.line, "The program changes an object that outlives the call")
+    if plan.written or stages.code.schedule.writes:
+        raise _refused(call.line, "The program writes to its inputs or weights")
+    known = (KernelStep, MatmulStep, AllocStep, ReleaseStep)
+    for step in plan.steps:
+        if not isinstance(step, known):
+            raise _refused(call.line, f"The step {getattr(step, 'name', type(step).__name__)} needs torch")
+        if isinstance(step, MatmulStep) and (step.accumulate or plan.slots[step.out].dtype not in PRODUCTS):
+            raise _refused(call.line, f"A product of {plan.slots[step.out].dtype} has no kernel")
+    for fact in stages.assumptions.facts:
+        if fact.source.is_argument and fact.kind not in CHECKABLE:
+            raise _refused(fact.line or call.line, f"The program depends on more of an argument than sizes: {fact}")
+    for instruction in stages.guards.program.instructions:
+        if instruction[0] in VALUES:
+            raise _refused(call.line, f"The program depends on a value: {instruction[0]}")
+
+
+def _refused(line: Line, fact: str) -> UserError:
+    text = f"    {line.text}\n" if line.text else ""
+    return UserError(f"{line}\n{text}{fact}. Export the part of the program that computes tensors from tensors")
+
+
+def told(call: Recorded) -> tuple[str, ...]:
+    """What the program read of Python and what therefore stays what it was."""
+    facts = (fact for fact in call.stages.assumptions.facts if _is_told(fact))
+    return tuple(dict.fromkeys(str(fact) for fact in facts))
+
+
+def _is_told(fact: Fact) -> bool:
+    root = fact.source.root.key
+    module = root.__module__ if isinstance(root, FunctionType) else ""
+    name = root.__name__ if isinstance(root, ModuleType) else module or ""
+    return fact.kind in TOLD and not fact.source.is_argument and name.partition(".")[0] != "torch"
+
+
+
+# ---- tensors ---------------------------------------------------------------------------------------------------------
+
+
+def sources(
+    call: Recorded, examples: Sequence[torch.Tensor], names: Mapping[int, str]
+) -> tuple[tuple[Weight, ...], tuple[int, ...]]:
+    """The weights, and for each input slot of the plan the number of an example, or that of a weight behind these;
+    ``names`` are those of parameters and buffers by their ids.
+    """
+    places = {id(tensor): place for place, tensor in enumerate(examples)}
+    weights: dict[int, Weight] = {}
+    order, found = list[int](), []
+    plan = call.stages.plan
+    for entry, register in zip(call.stages.assumptions.inputs, plan.inputs, strict=True):
+        tensor = call.registers[register]
+        if id(tensor) in places:
+            found.append(places[id(tensor)])
+            continue
+        name = names.get(id(tensor), str(entry.source))
+        if id(tensor) not in weights:
+            if entry.spec.order is None or tensor.dtype not in NAMES:
+                raise _refused(call.line, f"The weight {name} is not dense in memory, or has a dtype that files lack")
+            weights[id(tensor)] = Weight(name, tensor, entry.spec.order)
+            order.append(id(tensor))
+        found.append(len(examples) + order.index(id(tensor)))
+    return tuple(weights.values()), tuple(found)
+
+
+def checks(
+    call: Recorded, examples: Sequence[torch.Tensor]
+) -> tuple[tuple[tuple[object, ...], ...], dict[int, int]]:
+    """The guards that read tensors of the caller or numbers, in order, with the words of the numbers that none of them
+    sets. An example that the program did not read is not looked at.
+    """
+    places = {id(tensor): place for place, tensor in enumerate(examples)}
+    kept: list[tuple[object, ...]] = []
+    bound: set[int] = set()
+    for instruction in call.stages.guards.program.instructions:
+        kind = instruction[0]
+        if kind == "tensor":
+            _, register, spec, free = instruction
+            place = places.get(id(call.registers[register]))
+            if place is None:
+                continue
+            bound.update(number for _, _, number in free)
+            kept.append((kind, place, spec, free))
+        elif kind in CHECKS:
+            kept.append(instruction)
+            if kind == "number":
+                bound.add(instruction[1][1])
+    fixed = {number: call.numbers[number] for number in range(call.stages.plan.bound) if number not in bound}
+    return tuple(kept), fixed
+
+
+def structure(call: Recorded) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """How the result is built of tensors, and the slots of these."""
+    slots: list[int] = []
+
+    def visit(template: tuple[Any, ...]) -> dict[str, Any]:
+        kind = template[0]
+        if kind == "tensor":
+            slot = call.stages.plan.slots[template[1]]
+            if slot.place != "fresh":
+                raise _refused(call.line, "The result holds an input, a weight or a part of another tensor. Clone it")
+            if template[1] in slots:
+                raise _refused(call.line, "The result holds one tensor twice")
+            slots.append(template[1])
+            if BY_NAME[slot.dtype].torch not in DLPACK:
+                raise _refused(call.line, f"The result has the dtype {slot.dtype}")
+            return {"kind": kind, "output": len(slots) - 1}
+        if template == ("const", None):
+            return {"kind": "none"}
+        if kind in ("tuple", "list"):
+            return {"kind": kind, "parts": [visit(part) for part in template[1:]]}
+        if kind == "namedtuple":
+            return {"kind": "tuple", "parts": [visit(part) for part in template[3:]]}
+        if kind in ("dict", "object"):
+            pairs = template[1:] if kind == "dict" else template[3]
+            if all(key[0] == "const" and isinstance(key[1], str) for key, _ in pairs):
+                keys = [key[1] for key, _ in pairs]
+                return {"kind": "dict", "keys": keys, "parts": [visit(part) for _, part in pairs]}
+        raise _refused(call.line, f"The result holds more than tensors in tuples, lists and dicts: {template!r:.60}")
+
+    return visit(call.stages.plan.result), tuple(slots)

@@ -1,0 +1,269 @@
+"""An exported program gives eager's results from Python and from C; what it cannot hold is refused at its line."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import framefuse
+from benchmarks.torchvision_ops import declare_torchvision_operators
+from framefuse.aot import loader
+
+HERE = Path(__file__).parent
+RUNTIME = Path(loader.__file__).parent
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="export needs a C compiler")
+
+
+def mlp():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(16, 70), torch.nn.GELU(), torch.nn.Linear(70, 4), torch.nn.Softmax(-1))
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A small network in a file, with the network."""
+    path = tmp_path_factory.mktemp("export") / "mlp.so"
+    model = mlp().eval()
+    framefuse.export(model, (torch.randn(8, 16),), path)
+    return path, model
+
+
+@pytest.mark.parametrize("rows", [1, 6, 13, 300, 0])
+def test_a_network_gives_eagers_results_at_other_sizes(exported, rows):
+    path, model = exported
+    x = torch.randn(rows, 16)
+    exact = model.double()(x.double())
+    expected = model.float()(x)
+    error = (framefuse.load(path)(x) - exact).abs().sum()
+    assert error <= 2 * (expected - exact).abs().sum() + 1e-7 * rows
+
+
+def test_arrays_of_numpy_give_arrays(exported):
+    path, model = exported
+    x = np.linspace(-1, 1, 32, dtype=np.float32).reshape(2, 16)
+    result = framefuse.load(path)(x)
+    assert isinstance(result, np.ndarray)
+    np.testing.assert_allclose(result, model(torch.from_numpy(x)).detach().numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ((torch.randn(3, 15),), "15 is to be == 16"),
+        ((torch.randn(3),), "input 0 has 1 dimensions, not 2"),
+        ((torch.randn(16, 3).T,), "input 0 has stride 3 in dimension 1, not 1"),
+        ((torch.randn(3, 16).double(),), "input 0 has the dtype"),
+        ((torch.randn(3, 16), torch.randn(3)), "takes 1 tensors and gives 1"),
+    ],
+)
+def test_what_does_not_fit_is_an_error(exported, given, text):
+    with pytest.raises(ValueError, match=text):
+        framefuse.load(exported[0])(*given)
+
+
+def test_weights_can_be_replaced_all_or_none(exported):
+    path, model = exported
+    program, x = framefuse.load(path), torch.randn(5, 16)
+    before = program(x)
+    new = {"0.weight": torch.randn(70, 16), "2.bias": torch.randn(4)}
+    with pytest.raises(ValueError, match=r"no weight 3\.bias"):
+        program.update_constants({**new, "3.bias": torch.randn(4)})
+    with pytest.raises(ValueError, match=r"0\.weight has size 3 in dimension 0, not 70"):
+        program.update_constants({**new, "0.weight": torch.randn(3, 16)})
+    assert torch.equal(program(x), before)
+    program.update_constants(new)
+    other = mlp().eval()
+    other.load_state_dict({**model.state_dict(), **new})
+    torch.testing.assert_close(program(x), other(x).detach())
+    assert torch.equal(framefuse.load(path)(x), before)
+
+
+def test_a_damaged_file_is_refused_before_it_is_opened(exported, tmp_path):
+    whole = exported[0].read_bytes()
+    path = tmp_path / "damaged.so"
+    places = range(0, len(whole), max(1, len(whole) // 60))
+    damaged = [bytes((*whole[:at], whole[at] ^ 1 << at % 8, *whole[at + 1 :])) for at in places]
+    damaged += [whole[:at] for at in places] + [whole[at:] for at in places if at] + [whole + b"\0", whole + whole]
+    half = len(whole) // 2
+    damaged.append(whole[half:] + whole[:half])
+    for data in damaged:
+        path.write_bytes(data)
+        with pytest.raises(framefuse.UserError, match=r"damaged|no exported program"):
+            framefuse.load(path)
+    path.write_bytes(whole)
+    assert framefuse.load(path)(torch.randn(2, 16)).shape == (2, 4)
+
+
+def compiled(source, folder):
+    program = folder / "program"
+    command = ["cc", "-O2", "-Wall", "-Werror", f"-I{RUNTIME}", str(source), "-o", str(program), "-ldl"]
+    subprocess.run(command, check=True, capture_output=True)
+    return program
+
+
+def rows(count, columns):
+    return (torch.arange(count * columns) % 17 / 8 - 1).reshape(count, columns)
+
+
+def test_a_program_in_c_runs_it(exported, tmp_path):
+    path, model = exported
+    program = compiled(HERE / "program.c", tmp_path)
+    done = subprocess.run([program, path, "5", "16", "3"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    *values, _ = map(float, done.stdout.split())
+    torch.testing.assert_close(torch.tensor(values).reshape(5, 4), model(rows(5, 16)).detach())
+    done = subprocess.run([program, path, "5", "17", "1"], capture_output=True, text=True)
+    assert done.returncode == 1 and "17 is to be == 16" in done.stderr
+
+
+def chain(x):
+    for _ in range(10):
+        x = torch.relu(x) * 1.01
+        x = x + 0.1
+        x = torch.where(x > 1, x - 0.5, x)
+    return x
+
+
+def test_a_chain_is_short_and_its_structure_is_kept(tmp_path):
+    def f(x, y):
+        return {"chain": chain(x), "pair": [torch.sin(y) + x.shape[0], None]}
+
+    path = tmp_path / "chain.so"
+    framefuse.export(f, (torch.randn(8, 16), torch.randn(3, 2)), path)
+    x, y = torch.randn(5, 7), torch.randn(2, 9)
+    result, expected = framefuse.load(path)(x, y), f(x, y)
+    assert list(result) == ["chain", "pair"] and result["pair"][1] is None
+    assert torch.equal(result["chain"], expected["chain"])
+    torch.testing.assert_close(result["pair"][0], expected["pair"][0])
+
+
+class Attention(torch.nn.Module):
+    """A block of a small transformer, with tokens in."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.norm = torch.nn.Embedding(50, 32), torch.nn.LayerNorm(32)
+        self.all, self.out = torch.nn.Linear(32, 96), torch.nn.Linear(32, 32)
+
+    def forward(self, tokens):
+        x = self.words(tokens)
+        parts = self.all(self.norm(x)).chunk(3, -1)
+        q, k, v = (part.reshape(*part.shape[:2], 4, 8).transpose(1, 2) for part in parts)
+        y = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+        return x + self.out(y.transpose(1, 2).reshape(x.shape))
+
+
+def test_attention_is_products_and_a_softmax(tmp_path):
+    torch.manual_seed(0)
+    model, path = Attention().eval(), tmp_path / "attention.so"
+    framefuse.export(model, (torch.randint(0, 50, (2, 7)),), path)
+    program = framefuse.load(path)
+    for sizes in ((3, 5), (2, 12), (4, 33)):
+        tokens = torch.randint(0, 50, sizes)
+        expected = model(tokens).detach()
+        exact = model.double()(tokens).detach()
+        model.float()
+        assert (program(tokens) - exact).abs().max() <= 2 * (expected - exact).abs().max() + 1e-6
+
+
+def test_bert_is_exported(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    declare_torchvision_operators()
+    torch.manual_seed(0)
+    settings = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    model = transformers.BertModel(transformers.BertConfig(vocab_size=100, **settings)).eval()
+    path = tmp_path / "bert.so"
+    framefuse.export(model, (torch.randint(0, 100, (2, 7)),), path)
+    tokens = torch.randint(0, 100, (3, 9))
+    result, expected = framefuse.load(path)(tokens), model(tokens)
+    assert list(result) == ["last_hidden_state", "pooler_output"]
+    for name, tensor in result.items():
+        torch.testing.assert_close(tensor, expected[name].detach(), atol=1e-5, rtol=1e-5)
+    command = [compiled(HERE / "program.c", tmp_path), path, "3", "9", "2", "tokens"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    *values, _ = map(float, done.stdout.split())
+    expected = model((torch.arange(27) % 17).reshape(3, 9)).last_hidden_state.detach()
+    torch.testing.assert_close(torch.tensor(values).reshape(3, 9, 32), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_named_dimensions_are_free_and_equal_the_others_fixed(tmp_path):
+    path = tmp_path / "named.so"
+    pair = (torch.randn(4, 3), torch.randn(4, 6))
+    framefuse.export(lambda x, y: (x.exp(), y.exp()), pair, path, dynamic={0: {0: "n"}, 1: {0: "n"}})
+    program = framefuse.load(path)
+    x, y = torch.randn(9, 3), torch.randn(9, 6)
+    torch.testing.assert_close(program(x, y), (x.exp(), y.exp()))
+    with pytest.raises(ValueError, match="input 1 has size 8 in dimension 0, not 9"):
+        program(x, torch.randn(8, 6))
+    with pytest.raises(ValueError, match="input 1 has size 5 in dimension 1, not 6"):
+        program(x, torch.randn(9, 5))
+
+
+def test_a_file_that_was_replaced_is_another_program(tmp_path):
+    path, x = tmp_path / "same.so", torch.randn(3)
+    framefuse.export(lambda x: x * 2, (x,), path)
+    first = framefuse.load(path)
+    framefuse.export(lambda x: x * 3, (x,), path)
+    assert torch.equal(framefuse.load(path)(x), x * 3) and torch.equal(first(x), x * 2)
+
+
+def test_an_index_out_of_bounds_is_an_error(tmp_path):
+    table = torch.randn(10, 4)
+    path = tmp_path / "table.so"
+    framefuse.export(lambda i: torch.nn.functional.embedding(i, table) * 2, (torch.tensor([1, 2]),), path)
+    program, places = framefuse.load(path), torch.tensor([9, 0, 3])
+    assert torch.equal(program(places), table[places] * 2)
+    with pytest.raises(ValueError, match="an index is out of bounds"):
+        program(torch.tensor([10, 0, 1]))
+
+
+scale = 2.0
+
+
+def branch(x):
+    if x.sum() > 0:
+        return x * 2
+    return x
+
+
+seen = []
+
+
+def effect(x):
+    seen.append(1)
+    return x * 2
+
+
+def written(x):
+    return x.mul_(2)
+
+
+def number(x):
+    return x * x.sum().item()
+
+
+def same(x):
+    return x
+
+
+@pytest.mark.parametrize("f", [branch, effect, written, number, same, torch.linalg.inv])
+def test_what_python_alone_can_do_is_refused(f, tmp_path):
+    with pytest.raises(framefuse.UserError):
+        framefuse.export(f, (torch.eye(3),), tmp_path / "refused.so")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_line_is_told(tmp_path):
+    with pytest.raises(framefuse.UserError, match=r"test_export\.py:\d+ in branch\n    if x\.sum\(\) > 0:"):
+        framefuse.export(branch, (torch.randn(3),), tmp_path / "refused.so")
+
+
+def test_a_number_that_was_read_is_told(tmp_path):
+    def scaled(x):
+        return x * scale
+
+    assert framefuse.export(scaled, (torch.randn(3),), tmp_path / "scaled.so").assumed == ("scale == 2.0",)
