@@ -99,7 +99,7 @@ def lines_of(item: Work) -> tuple[Line, ...]:
     """The user's lines that asked for a step, where they are known."""
     if isinstance(item, RunKernel):
         return item.kernel.lines
-    line = item.node.line if isinstance(item, RunCall) else None
+    line = item.node.line if isinstance(item, RunCall) else item.line
     return () if line is None else (line,)
 
 

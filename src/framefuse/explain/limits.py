@@ -27,9 +27,26 @@ def bandwidth(device: str) -> Limit:
     return _bandwidth(device, torch.get_num_threads())
 
 
-def arithmetic(device: str, dtype: torch.dtype) -> Limit:
-    """Operations a second of a product of square matrices of a device; measured once a process."""
-    return _arithmetic(device, dtype, torch.get_num_threads())
+def arithmetic(device: str, dtype: torch.dtype, seen: float = 0.0) -> Limit:
+    """Operations a second of a product of square matrices of a device; measured once a process.
+
+    ``seen`` is the speed of a product that ran. Where that is more, the machine was busy when the limit was measured:
+    it is measured again, and is that speed where it stays below.
+    """
+    key = device, dtype, torch.get_num_threads()
+    known = _products.get(key)
+    if known is None or known.speed < seen:
+        again = _arithmetic(*key)
+        if known is None or again.speed > known.speed:
+            known = again
+        if known.speed < seen:
+            busy = f"the fastest step: a product of side {_of(SIDE, device)} was slower, as on a busy machine"
+            known = Limit(seen, f"{seen / 1e9:.1f} GFLOP/s, {busy}")
+        _products[key] = known
+    return known
+
+
+_products: dict[tuple[str, torch.dtype, int], Limit] = {}
 
 
 @functools.cache
@@ -42,7 +59,6 @@ def _bandwidth(device: str, threads: int) -> Limit:
     return Limit(speed, f"{speed / 1e9:.1f} GB/s, a copy of {size >> 20} MiB{_with(device, threads)}")
 
 
-@functools.cache
 def _arithmetic(device: str, dtype: torch.dtype, threads: int) -> Limit:
     side = _of(SIDE, device)
     matrix = torch.ones(side, side, dtype=dtype, device=device)

@@ -12,15 +12,19 @@ from typing import TYPE_CHECKING
 
 from framefuse.errors import UserError, kind_of
 from framefuse.explain.page_data import FunctionPage, page_of
+from framefuse.explain.pictures import picture
 from framefuse.explain.report import explain
+from framefuse.explain.report_facts import Process, ReportFacts, facts_of
 from framefuse.explain.shares import sizes_of_call
+from framefuse.explain.tables import Tables
+from framefuse.explain.units import duration, share, size
 from framefuse.ir.values import Arguments, Keywords, Value
 from framefuse.runtime.function import CompiledFunction, compiled_function
 
 if TYPE_CHECKING:
     import jinja2
 
-TEMPLATE = Path(__file__).with_name("page.html")
+FOLDER = Path(__file__).parent  # of the templates
 
 
 def report(compiled: Value, path: str | os.PathLike[str], args: Arguments, kwargs: Keywords, time: bool) -> Path:
@@ -32,31 +36,42 @@ def report(compiled: Value, path: str | os.PathLike[str], args: Arguments, kwarg
     state = compiled_function(function)
     assert state is not None  # explain has refused anything else
     given = sizes_of_call(compiled, args, kwargs) if time else {}
-    return write(path, [page_of(state, "f1", explanation, given)])
+    return write(path, [page_of(state, "f1", explanation, given)], Process())
 
 
-def write_all(path: str | os.PathLike[str], states: Iterable[CompiledFunction]) -> Path:
-    """One file for several functions."""
-    return write(path, [page_of(state, f"f{number}") for number, state in enumerate(states, 1)])
-
-
-def write(path: str | os.PathLike[str], pages: list[FunctionPage]) -> Path:
-    """Writes the file, and returns where it lies."""
+def write_all(path: str | os.PathLike[str], states: Iterable[CompiledFunction], process: Process) -> Path:
+    """One file for several functions of a script; a process that is one of several has its rank in the file's name."""
     target = Path(path)
-    target.write_text(html(pages), encoding="utf-8", errors="backslashreplace")
+    if process.rank is not None:
+        target = target.with_suffix(f".rank{process.rank}{target.suffix}")
+    return write(target, [page_of(state, f"f{number}") for number, state in enumerate(states, 1)], process)
+
+
+def write(path: str | os.PathLike[str], pages: list[FunctionPage], process: Process) -> Path:
+    """Writes the file, and returns where it lies."""
+    facts = ReportFacts(tuple(map(facts_of, pages)), process)
+    return _written(path, _template("page.html").render(pages=pages, process=process, facts=facts.json()))
+
+
+def write_tables(path: str | os.PathLike[str], tables: Tables) -> Path:
+    """Writes a file of tables, and returns where it lies."""
+    return _written(path, _template("tables.html").render(shown=tables))
+
+
+def _written(path: str | os.PathLike[str], text: str) -> Path:
+    target = Path(path)
+    target.write_text(text, encoding="utf-8", errors="backslashreplace")
     return target
 
 
-def html(pages: list[FunctionPage]) -> str:
-    """The text of the file."""
-    return _template().render(pages=pages)
-
-
 @functools.cache
-def _template() -> jinja2.Template:
-    environment: jinja2.Environment = library().Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(duration=_duration, size=_size, share=_share)
-    return environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+def _template(name: str) -> jinja2.Template:
+    loader = library().FileSystemLoader(FOLDER)
+    environment: jinja2.Environment = library().Environment(
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters.update(duration=duration, size=size, share=share, picture=picture)
+    return environment.get_template(name)
 
 
 def library() -> ModuleType:
@@ -65,24 +80,3 @@ def library() -> ModuleType:
         return importlib.import_module("jinja2")
     except ImportError:
         raise UserError("A report is written by jinja2. Install it: pip install jinja2") from None
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 1e-6:
-        return f"{seconds * 1e9:.0f} ns"
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.1f} us"
-    return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
-
-
-def _share(share: float | None) -> str:
-    return "" if share is None else f"{share:.0%}"
-
-
-def _size(count: int | None) -> str:
-    if count is None:
-        return "known in the run"
-    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= unit:
-            return f"{count / unit:.1f} {name}"
-    return f"{count} B"

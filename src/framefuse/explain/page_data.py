@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from framefuse.explain.amounts import (
@@ -17,8 +17,10 @@ from framefuse.explain.amounts import (
     touched,
     value_of,
 )
+from framefuse.explain.left import Left, left_of
+from framefuse.explain.memory_curve import Curve, Part, curve
 from framefuse.explain.report import Explanation, describe
-from framefuse.explain.shares import amounts_of, shares_of
+from framefuse.explain.shares import amounts_of, settle, shares_of
 from framefuse.explain.step_times import StepTime
 from framefuse.explain.timing import Timing
 from framefuse.explain.unfused import Border, borders, is_copy
@@ -68,6 +70,8 @@ class GraphPage:
     arena: int | None
     saved: tuple[int, int | None] | None = None
     facts: tuple[tuple[str, int], ...] = ()
+    memory: Curve | None = None  # over this graph and the backward passes behind it
+    backward: bool = False  # whether it is a case of a backward pass
 
     @property
     def copies(self) -> tuple[int, int, float]:
@@ -97,14 +101,6 @@ class MarkedLine:
     text: str
     marks: list[tuple[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """Something that is left to gain, with one thing to do."""
-
-    fact: str
-    advice: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +134,9 @@ def page_of(
     """
     explained = describe(state) if explanation is None else explanation
     timing = explained.timing
-    collected = _Collected(prefix, timing.steps if isinstance(timing, Timing) else {}, given or {})
+    times = timing.steps if isinstance(timing, Timing) else {}
+    settle(times.values(), given or {})
+    collected = _Collected(prefix, times, given or {})
     for number, product in enumerate(state.products, 1):
         report = explained.graphs[number - 1]
         facts: dict[str, int] = {}
@@ -146,12 +144,15 @@ def page_of(
             facts[fact.kind] = facts.get(fact.kind, 0) + 1
         facts["tensor"] = facts.get("tensor", 0) + len(product.stages.trace.assumptions.inputs)
         kinds = tuple(sorted(facts.items(), key=lambda entry: -entry[1]))
-        collected.graph(f"graph {number}", product, report.line, product.why, report.saved, kinds)
-        cases = [case for derivative in product.stages.derivatives for case in derivative.cases]
-        for count, case in enumerate(cases, 1):
-            collected.graph(f"backward {count} of graph {number}", case, report.line, None, None, ())
+        forward = collected.graph(f"graph {number}", product, report.line, product.why, report.saved, kinds)
+        behind: list[Part] = []
+        for piece, derivative in enumerate(product.stages.derivatives):
+            for case in derivative.cases:
+                title = f"backward {len(behind) + 1} of graph {number}"
+                behind.append(Part(case, collected.graph(title, case, report.line, None, None, (), True), piece))
+        collected.follow(Part(product, forward), behind)
     files = tuple(_files(collected.graphs, explained))
-    return FunctionPage(explained, tuple(collected.graphs), files, tuple(collected.codes.values()), _left(explained))
+    return FunctionPage(explained, tuple(collected.graphs), files, tuple(collected.codes.values()), left_of(explained))
 
 
 class _Collected:
@@ -165,7 +166,9 @@ class _Collected:
     def graph(
         self, title: str, product: Product, line: Line, why: str | None,
         saved: tuple[int, int | None] | None, facts: tuple[tuple[str, int], ...],
-    ) -> None:  # fmt: skip
+        backward: bool = False,
+    ) -> str:  # fmt: skip
+        """Adds the page of one graph; returns its mark."""
         mark = f"{self.prefix}g{len(self.graphs) + 1}"
         code = product.stages.code
         rows: list[WorkRow] = []
@@ -179,7 +182,16 @@ class _Collected:
                 if isinstance(item, RunKernel | RunMatmul | RunCall)
             ]
             arena = value_of(code.schedule.arena, sizes)
-        self.graphs.append(GraphPage(mark, title, line, why, product.seconds, tuple(rows), arena, saved, facts))
+        page = GraphPage(mark, title, line, why, product.seconds, tuple(rows), arena, saved, facts, backward=backward)
+        self.graphs.append(page)
+        return mark
+
+    def follow(self, forward: Part, behind: Sequence[Part]) -> None:
+        """Adds the memory of a call to the page of its forward: over a backward pass of each piece, the last first."""
+        one = {part.piece: part for part in reversed(behind)}
+        order = sorted(one.values(), key=lambda part: -(part.piece or 0))
+        place = next(place for place, page in enumerate(self.graphs) if page.mark == forward.mark)
+        self.graphs[place] = replace(self.graphs[place], memory=curve(forward, order))
 
     def row(self, mark: str, item: Work, schedule: Schedule, sizes: Sizes) -> WorkRow:
         read, written = touched(item)
@@ -237,23 +249,3 @@ def _files(graphs: Iterable[GraphPage], explained: Explanation) -> Iterator[tupl
             line_of(reason.line).notes.append(f"{what}: {reason.fact} [{reason.code}] {reason.advice}")
     for file, lines in files.items():
         yield file, tuple(lines[number] for number in sorted(lines))
-
-
-def _left(explained: Explanation) -> tuple[Left, ...]:
-    """What is left to gain: what ran eagerly by its count, then breaks, then compiling again. At most three."""
-    found = [
-        Left(f"{_at(reason.line)}ran eagerly {count} times: {reason.fact}", reason.advice)
-        for reason, count in sorted(explained.stops, key=lambda entry: -entry[1])
-    ]
-    found += [Left(f"{_at(reason.line)}a break: {reason.fact}", reason.advice) for reason in explained.breaks]
-    again = [graph.why for graph in explained.graphs if graph.why is not None]
-    if again:
-        advice = "Where few values come, nothing is to be done; else take the question out of the compiled function."
-        found.append(Left(f"compiled again {len(again)} times, last because {again[-1]}", advice))
-    return tuple(found[:3])
-
-
-def _at(line: Line | None) -> str:
-    return "" if line is None else f"{line.place} "
-
-

@@ -15,7 +15,7 @@ from framefuse.explain.amounts import (
     lines_of,
 )
 from framefuse.explain.limits import Limit, bandwidth
-from framefuse.explain.shares import Amounts, amounts_of, arithmetic_of, shares_of, sizes_of_call
+from framefuse.explain.shares import Amounts, amounts_of, arithmetic_of, settle, shares_of, sizes_of_call
 from framefuse.explain.step_times import StepTime, measured
 from framefuse.ir.source import Line
 from framefuse.ir.values import Arguments, Keywords, Value
@@ -88,6 +88,7 @@ def profile(function: Value, args: Arguments, kwargs: Keywords, calls: int) -> P
     if not found.steps:
         raise UserError("no compiled code ran in these calls. framefuse.explain says why, for what was compiled")
     given = sizes_of_call(function, args, kwargs)
+    settle(found.steps.values(), given)
     rows = _rows(found.steps.values(), found.seconds, given)
     limits = tuple(limit.how for limit in dict.fromkeys(_limits(found.steps.values())))
     name = getattr(function, "__qualname__", type(function).__name__)

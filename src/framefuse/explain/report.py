@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import html
 from collections import Counter
 from dataclasses import dataclass, replace
 
 from framefuse.codegen.targets import emitter_of
 from framefuse.errors import Reason, UserError
+from framefuse.explain.card import card
 from framefuse.explain.saved import saved_bytes
 from framefuse.explain.timing import Answer, Timing, answering, timed
 from framefuse.ir.passes import Step
@@ -104,7 +104,7 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return card(self)
 
     def __str__(self) -> str:
         return "\n".join([*_head(self), *_guards(self), *_graphs(self), *_breaks(self), *_stops(self), *_compile(self)])
@@ -124,7 +124,8 @@ def explain(compiled: Value, args: Arguments, kwargs: Keywords, time: bool) -> E
 
 
 def describe(state: CompiledFunction, timing: Timing | str | None = None) -> Explanation:
-    """The explanation of a compiled function from its record."""
+    """The explanation of a compiled function from its record, once no other thread compiles it."""
+    state.settle()
     owner = state.owner
     name = type(owner).__name__ if owner is not None else getattr(state.function, "__qualname__", repr(state.function))
     line = state.line

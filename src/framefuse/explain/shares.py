@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from framefuse.explain.amounts import Sizes, bytes_of, device_of, flops_of, is_view, known_sizes, shape_of, touched
@@ -66,9 +66,17 @@ def shares_of(step: StepTime, amounts: Amounts) -> tuple[float | None, float | N
     return of_bandwidth, amounts.flops * step.runs / step.seconds / arithmetic_of(step).speed
 
 
-def arithmetic_of(step: StepTime) -> Limit:
+def settle(steps: Iterable[StepTime], given: Mapping[int, Sizes]) -> None:
+    """Raises limits that a step exceeds, before shares are told: all are of the same."""
+    for step in steps:
+        flops = amounts_of(step, given).flops
+        if flops is not None and step.seconds > 0:
+            arithmetic_of(step, flops * step.runs / step.seconds)
+
+
+def arithmetic_of(step: StepTime, seen: float = 0.0) -> Limit:
     """What a product of the step's element type can be at most."""
     code = step.product.stages.code
     assert code is not None
     _, written = touched(step.item)
-    return arithmetic(device_of(step.item), code.schedule.memories[written[0]].dtype.torch)
+    return arithmetic(device_of(step.item), code.schedule.memories[written[0]].dtype.torch, seen)

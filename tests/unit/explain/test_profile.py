@@ -143,3 +143,22 @@ def test_the_arithmetic_of_library_products():
 def test_limits_are_measured_once():
     assert limits.bandwidth("cpu") is limits.bandwidth("cpu")
     assert limits.arithmetic("cpu", torch.float32).speed > limits.bandwidth("cpu").speed / 100
+
+
+def test_no_product_is_above_a_limit_that_was_measured_on_a_busy_machine(monkeypatch):
+    measured = []
+
+    def slow(device, dtype, threads):
+        measured.append(dtype)
+        return limits.Limit(1.0, "1 FLOP/s")
+
+    monkeypatch.setattr(limits, "_products", {})
+    monkeypatch.setattr(limits, "_arithmetic", slow)
+    fast = framefuse.compile(lambda x, w, v: torch.relu(x @ w) @ v)
+    table = framefuse.profile(fast, torch.randn(64, 32), torch.randn(32, 48), torch.randn(48, 3))
+    shares = [row.of_arithmetic for row in table.rows if row.kind == "product"]
+    assert len(shares) == 2 and max(shares) == pytest.approx(1) and min(shares) < 1
+    assert measured and any("as on a busy machine" in limit for limit in table.limits)
+    count = len(measured)
+    limits.arithmetic("cpu", torch.float32)
+    assert len(measured) == count  # kept
