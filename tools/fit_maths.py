@@ -72,12 +72,49 @@ def settled(coefficients: list[float], steps: int = 3000) -> tuple[list[float], 
     return [float(value) for value in best], least
 
 
+def stretch(w: mp.mpf) -> mp.mpf:
+    """erfinv(y) / y with w = -log(1 - y*y)."""
+    y = mp.sqrt(-mp.expm1(-w))
+    complement = mp.exp(-w) / (1 + y)
+    x = mp.sqrt(w)
+    for _ in range(9):  # Newton's steps on the logarithm of erfc
+        rest = mp.erfc(x)
+        x += rest * mp.log(rest / complement) * mp.sqrt(mp.pi) / 2 * mp.exp(x * x)
+    return x / y
+
+
+def erfinv_pieces() -> dict[str, list[float]]:
+    """erfinv(y) = y * P over w < 5, over sqrt(w) - 3 < 1 and over sqrt(w) - 5, in float32 and in float64: the
+    coefficients, highest power first, the constant in two parts, the last of which is the rounded one.
+    """
+    centre = mp.sqrt(mp.pi) / 2
+    five = mp.sqrt(5) - 3
+    found = {}
+    for name, rounded, counts in (("ERFINV", np.float32, (9, 10)), ("ERFINV64", np.float64, (22, 23, 20))):
+        terms = mp.chebyfit(lambda w: (stretch(w) - centre) / w, [mp.mpf("1e-8"), 5], counts[0])
+        tail = mp.chebyfit(lambda t: stretch((t + 3) ** 2), [five, mp.mpf("1.01")], counts[1])
+        lists = {"CENTRE": [*terms, centre], "TAIL": tail}
+        if len(counts) > 2:
+            lists["FAR"] = mp.chebyfit(lambda t: stretch((t + 5) ** 2), [-1, mp.mpf("1.1")], counts[2])
+        for part, (*rest, last) in lists.items():
+            head = float(rounded(float(last)))
+            found[f"{name}_{part}"] = [*map(float, rest), float(last - head), head]
+    return found
+
+
 def tables() -> dict[str, tuple[list[float], float]]:
     """Every polynomial by name, with its relative error in the function that it serves."""
     third = mp.log(2) / 2 * mp.mpf("1.001")
     root = mp.sqrt(2)
     one = mp.mpf(1)
     tiny = mp.mpf("1e-10")
+
+    def place(k: mp.mpf) -> mp.mpf:
+        return 2 * (1 + k) / (1 - k)
+
+    def complement(k: mp.mpf) -> mp.mpf:
+        return (1 + 2 * place(k)) * mp.exp(place(k) ** 2) * mp.erfc(place(k))
+
     return {
         # exp(r) = 1 + r + r*r*P(r)
         "EXP": fit(
@@ -119,6 +156,16 @@ def tables() -> dict[str, tuple[list[float], float]]:
         "ERF_LARGE": fit(
             lambda x: -mp.log(mp.erfc(x)), 0.9, 4.0, 8, lambda x: mp.erfc(x) / mp.erf(x),
         ),
+        # (1 + 2x) exp(x*x) erfc(x) = 1 + P(k), k = (x - 2) / (x + 2), 0 <= x <= 10.1
+        "ERFC": fit(lambda k: complement(k) - 1, -1.0, 8.1 / 12.1, 9, lambda k: 1 / complement(k)),
+        # cosh(r) = 1 + u*P(u), sinh(r) = r + r*u*P(u), u = r*r, |r| <= ln 2 / 2
+        "COSH": fit(
+            lambda u: (mp.cosh(mp.sqrt(u)) - 1) / u, 1e-12, float(third**2), 2, lambda u: u / mp.cosh(mp.sqrt(u)),
+        ),
+        "SINH": fit(
+            lambda u: (mp.sinh(mp.sqrt(u)) / mp.sqrt(u) - 1) / u,
+            1e-12, float(third**2), 2, lambda u: u * mp.sqrt(u) / mp.sinh(mp.sqrt(u)),
+        ),
     }  # fmt: skip
 
 
@@ -143,6 +190,9 @@ def main() -> None:
             coefficients, error = settled(coefficients)
         digits = ", ".join(f"{value:.9g}" for value in coefficients)
         print(f"# {error:.1e}\n{name} = ({digits})")
+    for name, values in erfinv_pieces().items():
+        places = 17 if "64" in name else 9
+        print(f"{name} = ({', '.join(f'{value:.{places}g}' for value in values)})")
     rows = ",\n".join("    (" + ", ".join(f"{value:.9g}" for value in row) + ")" for row in erf_pieces())
     print(f"ERF_PIECES = (\n{rows},\n)")
 

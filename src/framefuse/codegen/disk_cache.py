@@ -24,6 +24,7 @@ ABANDONED = 3600.0  # seconds after which nobody writes it any more
 FRESH = 3600.0  # seconds for which a use is not noted again
 KEY = ".key"  # the file of the key that signs: whoever cannot read it cannot make files that are read
 SIGNATURE = hashlib.sha256().digest_size
+_used: dict[Path, set[str]] = {}  # by folder the keys that this process has read or written
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +49,23 @@ class DiskCache:
         self._key: bytes | None = None
         self._written: int | None = None  # bytes since the folder was looked through; None: it never was
 
+    @property
+    def used(self) -> set[str]:
+        """The keys of the folder that this process has read or written."""
+        return _used.setdefault(self.folder, set())
+
     def read(self, key: str) -> bytes | None:
         """The content of ``key``; None when it is missing, cut short, altered or another user's."""
+        data = self.look(key, touch=True)
+        if data is not None:
+            self.used.add(key)
+        return data
+
+    def look(self, key: str, touch: bool = False) -> bytes | None:
+        """What :meth:`read` gives; by itself it is no use of the file."""
         try:
             secret = self._secret(make=False)
-            content = None if secret is None else _own_file(self.folder / f"{key}{SUFFIX}", touch=True)
+            content = None if secret is None else _own_file(self.folder / f"{key}{SUFFIX}", touch=touch)
         except OSError:
             return None
         if secret is None or content is None:
@@ -63,14 +76,19 @@ class DiskCache:
         self._key = None  # the folder may have got another
         return None
 
-    def write(self, key: str, data: bytes) -> None:
-        """Keeps ``data``; other processes see the whole file or none."""
-        with suppress(OSError):
+    def write(self, key: str, data: bytes) -> bool:
+        """Keeps ``data``, if it can; other processes see the whole file or none."""
+        try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._key = None  # somebody may have dropped the folder meanwhile
             secret = self._secret(make=True)
-            if secret is not None:
-                self.place(f"{key}{SUFFIX}", _signature(secret, key, data) + data)
+            if secret is None:
+                return False
+            self.place(f"{key}{SUFFIX}", _signature(secret, key, data) + data)
+        except OSError:
+            return False
+        self.used.add(key)
+        return True
 
     def place(self, name: str, content: bytes) -> Path:
         """Writes a file of the folder, all at once; raises OSError where it cannot."""
@@ -120,7 +138,7 @@ class DiskCache:
 
     def damaged(self) -> list[str]:
         """The keys of files that are not read: altered, cut short or another user's."""
-        return [name for name in self.names() if self.read(name) is None and (self.folder / f"{name}{SUFFIX}").exists()]
+        return [name for name in self.names() if self.look(name) is None and (self.folder / f"{name}{SUFFIX}").exists()]
 
     def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
         """The files of the folder with what is known of them; parts that nobody writes any more are dropped."""

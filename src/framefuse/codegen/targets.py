@@ -48,7 +48,7 @@ def backend(device: str, cpu: str = "llvm") -> Backend | None:
     CPU's kernels.
     """
     kind = type_of(device)
-    return BACKENDS.get("cpu by triton" if kind == "cpu" and cpu == "triton" else kind)
+    return BACKENDS.get(CPUS[cpu] if kind == "cpu" else kind)
 
 
 def lacking(device: str, cpu: str = "llvm") -> str | None:
@@ -146,8 +146,11 @@ def _triton(device: str, **more: bool) -> Target:
 
 _CUDA = _triton("cuda", reports=False, epilogues=torch.version.hip is None)
 _CHOICES: dict[str, Any] = {"choices": triton.candidates, "signature": triton.signature}
+CPUS = {"llvm": "cpu", "alone": "cpu alone", "triton": "cpu by triton"}
 BACKENDS: dict[str, Backend] = {
     "cpu": Backend(CPU, _llvm, _nothing, hinted=False),
+    # For programs that run where torch's library is not there.
+    "cpu alone": Backend(replace(CPU, library=False), _llvm, _nothing, hinted=False),
     "cuda": Backend(_CUDA, _launched, _cuda_lacks, slow=True, **_CHOICES),
     "xpu": Backend(_triton("xpu"), _launched_by_triton, _xpu_lacks),  # never run: no such device was at hand
     # The way of a GPU on the CPU's tensors, by Triton's interpreter: for tests.

@@ -27,7 +27,8 @@ IN_DOUBLE = {"remainder", "fmod", "sinh", "cosh"}
 # Highest error against float64 in units in the last place, for our own polynomials.
 ULP = {
     "exp": 1.1, "exp2": 1.1, "expm1": 1.6, "log": 1.1, "log2": 1.6, "log10": 1.6, "log1p": 1.6, "sin": 1.8,
-    "cos": 1.8, "tan": 1.1, "tanh": 1.5, "erf": 1.7, "sigmoid": 2.0,
+    "cos": 1.8, "tan": 1.1, "tanh": 1.5, "erf": 1.7, "sigmoid": 2.0, "sinh": 1.8, "cosh": 1.8, "erfc": 2.3,
+    "erfinv": 2.5, "asinh": 2.2, "acosh": 2.2,
 }  # fmt: skip
 
 
@@ -106,6 +107,9 @@ def test_float32_is_within_ulp(name):
             torch.randn(4000, generator=generator) * 1e-3,
             torch.exp(torch.linspace(-87, 88, 6000)),
             1 + torch.linspace(-1e-3, 1e-3, 4001),
+            torch.linspace(-12, 12, 60001),
+            torch.linspace(-1, 1, 20001),
+            (1 - torch.exp2(-torch.linspace(1, 23.9, 4000))) * (torch.arange(4000) % 2 * 2 - 1),
         ]
     )
     out = torch.empty_like(spread)
@@ -116,6 +120,59 @@ def test_float32_is_within_ulp(name):
     unit = torch.exp2(torch.floor(torch.log2(exact[normal].abs())) - 23)
     error = ((out.double()[normal] - exact[normal]).abs() / unit).max().item()
     assert error <= ULP[name], error
+
+
+def test_the_inverse_of_erf_in_float64():
+    powers = torch.linspace(0, 53, 4001, dtype=torch.float64)
+    y = torch.cat(
+        [powers / 53, -powers / 53, torch.pow(10, -6 * powers), 1 - torch.exp2(-powers), powers, powers * math.nan]
+    )
+    out = torch.empty_like(y)
+    value = k.apply("erfinv", k.load("x0", k.I, FLOAT64))
+    assert run(k.pointwise([FLOAT64], value), [y, out], [len(y)]) == 0
+    torch.testing.assert_close(out, torch.erfinv(y), rtol=6e-16, atol=0, equal_nan=True)
+
+
+def test_acosh_in_float64():
+    powers = torch.linspace(0, 53, 4001, dtype=torch.float64)
+    ends = torch.tensor([1.0, 0.5, -2.0, math.inf, -math.inf, math.nan, 1.7e308], dtype=torch.float64)
+    x = torch.cat([1 + torch.exp2(-powers), 1 + powers, torch.pow(10, powers * 5.8), 1e9 + powers - 26, ends])
+    out = torch.empty_like(x)
+    assert run(k.pointwise([FLOAT64], k.apply("acosh", k.load("x0", k.I, FLOAT64))), [x, out], [len(x)]) == 0
+    torch.testing.assert_close(out, torch.acosh(x), rtol=6.7e-16, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64], ids=lambda dtype: dtype.name)
+def test_zeros_of_both_signs(dtype):
+    x = torch.tensor([0.0, -0.0] * 9, dtype=dtype.torch)
+    for name in ("sinh", "erfinv", "cosh", "erfc", "asinh"):
+        out = torch.empty_like(x)
+        assert run(k.pointwise([dtype], k.apply(name, k.load("x0", k.I, dtype))), [x, out], [len(x)]) == 0
+        wanted = getattr(torch, name)(x)
+        assert torch.equal(out, wanted) and torch.equal(out.signbit(), wanted.signbit())
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64], ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("name", ["fmod", "remainder"])
+def test_remainders_are_exact(name, dtype):
+    """Multiples and their neighbours, and quotients about the largest whose digits are all there."""
+    generator = torch.Generator().manual_seed(4)
+    digits = 24 if dtype is FLOAT32 else 53
+    y = torch.randn(3000, generator=generator, dtype=torch.float64).to(dtype.torch)
+    whole = torch.randint(-999, 1000, (3000,), generator=generator)
+    far = torch.exp2(digits - 2 + 4 * torch.rand(3000, generator=generator, dtype=torch.float64)).to(dtype.torch)
+    x = y * torch.where(torch.arange(3000) % 5 == 0, far, whole)
+    x = torch.where(torch.arange(3000) % 3 == 0, torch.nextafter(x, x * 0), x)
+    x[::100], y[50::100], y[::70] = 0.0, math.inf, 0.0
+    value, out = k.apply(name, *(k.load(f"x{n}", k.I, dtype) for n in range(2))), torch.empty_like(x)
+    assert run(k.pointwise([dtype] * 2, value), [x, y, out], [len(x)]) == 0
+    assert torch.equal(out.isnan(), y == 0)
+    for mine, a, b in zip(out.tolist(), x.tolist(), y.tolist(), strict=True):
+        if b:
+            rest = math.fmod(a, b)
+            rest = rest + b if name == "remainder" and rest and (rest < 0) != (b < 0) else rest
+            rest = rest if dtype is FLOAT64 else torch.tensor(rest).item()
+            assert mine == rest and math.copysign(1, mine) == math.copysign(1, rest), (a, b)
 
 
 @pytest.mark.parametrize("name", ["sin", "cos", "tan"])

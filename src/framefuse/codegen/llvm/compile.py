@@ -7,6 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -115,6 +116,17 @@ def kept_kernel(title: str, name: str, imports: Iterable[str]) -> NativeCode | N
 def object_of(code: NativeCode) -> tuple[str, tuple[str, ...]] | None:
     """The name of the object that code was loaded from, and what it calls; None for code of another origin."""
     return (code.keep.name, code.keep.imports) if isinstance(code.keep, jit.Code) else None
+
+
+def object_file(kernel: Kernel, name: str) -> bytes:
+    """Relocatable object code of ``kernel`` for this machine: the function ``name``, hidden outside of the library that
+    it is linked into, which calls nothing but the C library's mathematical functions.
+    """
+    target = replace(host(), sleef=False)
+    if not target.supported:
+        raise CompilerBug(f"kernels need AVX2 with FMA and F16C, or ARM; this is {target.cpu}")
+    code = emit(kernel, target).text.replace("define i64 @kernel(", f"define hidden i64 @{name}(")
+    return jit.object_code(code, target, {})
 
 
 def text(kernel: Kernel) -> str:

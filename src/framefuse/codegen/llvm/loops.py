@@ -8,6 +8,7 @@ from typing import Any
 
 from framefuse.codegen.llvm import reductions
 from framefuse.codegen.llvm.builder import Builder, Reg, Region
+from framefuse.codegen.llvm.digits import Digits, divisions
 from framefuse.codegen.llvm.memory import STORED, Area, Memory
 from framefuse.codegen.llvm.reductions import Parts, Running
 from framefuse.codegen.llvm.shape import Shape, vector_shape
@@ -164,7 +165,9 @@ class Loops:
 
         constant = statement.extent.constant
         if not sums or statement.kind.parallel or (constant is not None and constant <= BLOCK):
-            self.turns(start, end, 1, fed, scope, before, turn)
+            digits = self.digits(statement) if before is not None else None
+            self.turns(start, end, 1, fed, scope, before, turn, digits)
+            self.values.digits.clear()
             return
 
         def block(index: Reg) -> None:
@@ -181,6 +184,13 @@ class Loops:
 
         self.turns(start, end, BLOCK, fed, scope, before, block)
 
+    def digits(self, statement: Loop) -> Digits | None:
+        """What the rows of a parallel loop divide the axis by, as digits; inner loops are short or divide nothing."""
+        if not statement.kind.parallel:
+            return None
+        found = divisions(statement.axis, statement.body, set(self.values.symbols))
+        return Digits(self.b, self.values, found) if found else None
+
     def turns(
         self,
         start: Reg,
@@ -190,28 +200,36 @@ class Loops:
         scope: Scope,
         before: Region | None,
         turn: Callable[[Reg], None],
+        digits: Digits | None = None,
     ) -> None:
-        """A counted loop that carries the parts of the accumulators ``fed`` in it."""
+        """A counted loop that carries the parts of the accumulators ``fed`` in it, and the ``digits`` of its axis."""
         values = self.values
         shapes = [[len(parts) for parts in running.groups] for running in fed]
         carried = [part for running in fed for parts in running.groups for part in parts]
+        count = len(carried)
+        if digits is not None:
+            assert before is not None
+            carried += digits.starts(start, before)
         scope.memo = {}
 
         def body(index: Reg, flat: list[Reg]) -> list[Reg]:
-            _unflatten(fed, shapes, flat)
+            _unflatten(fed, shapes, flat[:count])
             values.enter(scope)
+            if digits is not None:
+                digits.bind(flat[count:])
             turn(index)
             values.leave()
-            return [part for running in fed for parts in running.groups for part in parts]
+            after = [part for running in fed for group in running.groups for part in group]
+            return after if digits is None else [*after, *digits.following()]
 
-        _unflatten(fed, shapes, self.b.counted(start, end, step, carried, body, before))
+        _unflatten(fed, shapes, self.b.counted(start, end, step, carried, body, before)[:count])
 
     def vector(self, statement: Loop, start: Reg, end: Reg) -> None:
         """Main loop of several vectors a turn and a masked loop of single ones; or the masked loop alone; or, where
         the machine cannot mask, main loop and scalar loop.
         """
         b = self.b
-        shape = vector_shape(statement, b.target)
+        shape = vector_shape(statement, b.target, self.values.depth > 0)
         fed = self.fed(statement.body)
         before = [list(running.groups[0]) for running in fed]
         scope = Scope(Region(""))

@@ -56,7 +56,7 @@ def function(b: Builder, name: str, *args: Reg) -> Reg:
     suffix = "_u35" if b.exact and name in ROUGH else SUFFIX.get(name, "_u10")
     symbol = f"Sleef_{name}{LETTER[first.elem]}{first.lanes}{suffix}"
     size = first.lanes * (4 if first.elem == "float" else 8)
-    if size <= b.target.vector_bytes and address(symbol):
+    if b.target.sleef and size <= b.target.vector_bytes and address(symbol):
         b.imports.add(symbol)
         b.calls_vectors = True
         return b.call(symbol, operands)

@@ -7,6 +7,7 @@ NaN passes: an ordered comparison is false for it.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from framefuse.codegen.llvm import coefficients as table
 from framefuse.codegen.llvm.builder import Builder, Reg
@@ -88,6 +89,29 @@ def expm1(b: Builder, x: Reg) -> Reg:
 def sigmoid(b: Builder, x: Reg) -> Reg:
     one = b.like(1.0, x)
     return b.div(one, b.add(one, exp(b, b.neg(x))))
+
+
+def sinh(b: Builder, x: Reg) -> Reg:
+    return b.intrinsic("copysign", _hyperbolic(b, x, odd=True), x)
+
+
+def cosh(b: Builder, x: Reg) -> Reg:
+    return _hyperbolic(b, x, odd=False)
+
+
+def _hyperbolic(b: Builder, x: Reg, odd: bool) -> Reg:
+    """sinh |x| or cosh x: of n ln 2 + r it is ``A cosh(r) + B sinh(r)`` with A and B a sum and a difference of 2**n / 2
+    and 2**-n / 2; quarters of them, since 2**128 is out of range.
+    """
+    a = b.intrinsic("fabs", x)
+    n, r = reduced(b, b.select(b.compare("ogt", a, b.like(90.0, a)), b.like(90.0, a), a))
+    u = b.mul(r, r)
+    more, sine = b.mul(u, b.polynomial(u, table.COSH)), b.fma(b.mul(r, u), b.polynomial(u, table.SINH), r)
+    up, down = (scaled(b, b.like(0.125, x), exponent) for exponent in (n, b.neg(n)))
+    total, difference = b.add(up, down), b.sub(up, down)
+    first, second = (difference, total) if odd else (total, difference)
+    result = b.mul(b.add(first, b.fma(first, more, b.mul(second, sine))), b.like(4.0, x))
+    return b.select(b.compare("olt", a, b.like(2.0**-12, a)), a, result) if odd else result
 
 
 def tanh(b: Builder, x: Reg) -> Reg:
@@ -187,6 +211,31 @@ def log1p(b: Builder, x: Reg) -> Reg:
     plain = b.bit_or(b.compare("oeq", u, one), b.compare("oeq", x, b.like(INFINITY, x)))
     result = b.select(plain, x, result)
     return b.select(b.compare("oeq", x, b.like(-1.0, x)), b.like(-INFINITY, x), result)
+
+
+def asinh(b: Builder, x: Reg) -> Reg:
+    """log1p(a + a*a / (1 + sqrt(1 + a*a))) of a = |x|."""
+    a, one = b.intrinsic("fabs", x), b.like(1.0, x)
+    root = b.intrinsic("sqrt", b.fma(a, a, one))
+    return b.intrinsic("copysign", _log_beside(b, b.add(a, b.div(b.mul(a, a), b.add(one, root))), a), x)
+
+
+def acosh(b: Builder, x: Reg, log: Callable[[Builder, Reg], Reg] = log, large: float = 4096.0) -> Reg:
+    """log1p(t + sqrt(t*t + 2t)) of t = x - 1. With another ``log`` also of doubles."""
+    t = b.sub(x, b.like(1.0, x))
+    result = _log_beside(b, b.add(t, b.intrinsic("sqrt", b.fma(t, t, b.add(t, t)))), x, log, large)
+    return b.select(b.compare("olt", x, b.like(1.0, x)), b.like(math.nan, x), result)
+
+
+def _log_beside(
+    b: Builder, y: Reg, x: Reg, log: Callable[[Builder, Reg], Reg] = log, above: float = 4096.0
+) -> Reg:
+    """log(1 + y), which is log(2x) to all digits where ``x`` is large."""
+    one, large = b.like(1.0, x), b.compare("ogt", x, b.like(above, x))
+    u = b.add(y, one)
+    lost = b.div(b.sub(y, b.sub(u, one)), u)
+    result = b.add(log(b, b.select(large, x, u)), b.select(large, b.like(math.log(2), x), lost))
+    return b.select(b.compare("oeq", u, one), y, result)
 
 
 def _with_large_angles(b: Builder, name: str, x: Reg, result: Reg) -> Reg:

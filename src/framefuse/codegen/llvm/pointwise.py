@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-from framefuse.codegen.llvm import integers, maths_float32, maths_float64
+from framefuse.codegen.llvm import error_functions, integers, maths_float32, maths_float64
 from framefuse.codegen.llvm.builder import Builder, Reg
 from framefuse.codegen.llvm.casts import cast, widened
 from framefuse.codegen.llvm.math_calls import function
@@ -110,8 +110,20 @@ def signbit(b: Builder, x: Reg) -> Reg:
 
 
 def fmod(b: Builder, x: Reg, y: Reg) -> Reg:
-    """The exact remainder with the dividend's sign; in double, since SLEEF's float one fails on denormal divisors."""
-    return _through_double(b, "fmod", x, y)
+    """The exact remainder with the dividend's sign: what a fused multiply-add leaves of the truncated quotient, which
+    may be one too large. Of a quotient that is no exact integer the library takes it, in double, since SLEEF's float
+    one fails on denormal divisors.
+    """
+    size, divisor = b.intrinsic("fabs", x), b.intrinsic("fabs", y)
+    quotient = b.intrinsic("trunc", b.div(size, divisor))
+    rest = b.fma(b.neg(quotient), divisor, size)
+    rest = b.select(b.compare("olt", rest, b.like(0.0, x)), b.add(rest, divisor), rest)
+    rest = b.select(b.compare("olt", size, divisor), size, rest)  # also where the divisor is infinite
+    far = b.compare("oge", quotient, b.like(2.0 ** (24 if x.elem == "float" else 53), x))
+    for finite in (b.compare("olt", size, b.like(math.inf, x)), b.compare("ogt", divisor, b.like(0.0, x))):
+        far = b.bit_and(far, finite)
+    rest = b.intrinsic("copysign", rest, x)
+    return b.guarded(b.any_lane(far), [rest], lambda: [_through_double(b, "fmod", x, y)])[0]
 
 
 def _through_double(b: Builder, name: str, *args: Reg) -> Reg:
@@ -120,7 +132,7 @@ def _through_double(b: Builder, name: str, *args: Reg) -> Reg:
 
 
 def asinh(b: Builder, x: Reg) -> Reg:
-    """In double, and as log(2 |x|) where the library's square overflows."""
+    """Of doubles, or in double: as log(2 |x|) where the library's square overflows."""
     return _hyperbolic(b, "asinh", x)
 
 
@@ -128,16 +140,26 @@ def acosh(b: Builder, x: Reg) -> Reg:
     return _hyperbolic(b, "acosh", x)
 
 
+def acosh_float64(b: Builder, x: Reg) -> Reg:
+    """Of doubles, in vectors."""
+    return maths_float32.acosh(b, x, lambda b, value: function(b, "log", value), 1e9)
+
+
 def _hyperbolic(b: Builder, name: str, x: Reg) -> Reg:
     if x.elem == "float":
         return _through_double(b, name, x)
     large = b.compare("ogt", b.intrinsic("fabs", x) if name == "asinh" else x, b.like(1e150, x))
-    logarithm = b.add(function(b, "log", b.intrinsic("fabs", x)), b.like(math.log(2), x))
-    return b.select(large, b.intrinsic("copysign", logarithm, x), function(b, name, x))
+    result = function(b, name, x)
+
+    def far() -> list[Reg]:
+        logarithm = b.add(function(b, "log", b.intrinsic("fabs", x)), b.like(math.log(2), x))
+        return [b.select(large, b.intrinsic("copysign", logarithm, x), result)]
+
+    return b.guarded(b.any_lane(large), [result], far)[0]
 
 
 def cosh(b: Builder, x: Reg) -> Reg:
-    """In double, and by the square of a smaller power where the library overflows too early."""
+    """Of doubles: by the square of a smaller power where the library overflows too early."""
     return _exponential(b, "cosh", x)
 
 
@@ -146,13 +168,15 @@ def sinh(b: Builder, x: Reg) -> Reg:
 
 
 def _exponential(b: Builder, name: str, x: Reg) -> Reg:
-    if x.elem == "float":
-        return _through_double(b, name, x)
-    size = b.intrinsic("fabs", x)
-    root = function(b, "exp", b.mul(size, b.like(0.5, x)))
-    large = b.mul(b.mul(root, b.like(0.5, x)), root)
-    large = b.intrinsic("copysign", large, x) if name == "sinh" else large
-    return b.select(b.compare("ogt", size, b.like(709.0, x)), large, function(b, name, x))
+    size, result = b.intrinsic("fabs", x), function(b, name, x)
+    large = b.compare("ogt", size, b.like(709.0, x))
+
+    def far() -> list[Reg]:
+        root = function(b, "exp", b.mul(size, b.like(0.5, x)))
+        power = b.mul(b.mul(root, b.like(0.5, x)), root)
+        return [b.select(large, b.intrinsic("copysign", power, x) if name == "sinh" else power, result)]
+
+    return b.guarded(b.any_lane(large), [result], far)[0]
 
 
 def remainder(b: Builder, x: Reg, y: Reg) -> Reg:
@@ -224,28 +248,35 @@ FLOAT: dict[str, Callable[..., Reg]] = {
     "signbit": signbit,
     "fmod": fmod,
     "remainder": remainder,
-    "asinh": asinh,
-    "acosh": acosh,
-    "sinh": sinh,
-    "cosh": cosh,
     "floordiv": floordiv,
-    "erfinv": maths_float64.erfinv,
     "digamma": maths_float64.digamma,
 }
 FLOAT32: dict[str, Callable[..., Reg]] = {
     name: getattr(maths_float32, name)
     for name in (
-        "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tanh", "erf", "sigmoid",
+        "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tanh", "sinh", "cosh", "asinh", "acosh",
+        "erf", "sigmoid",
     )
 }  # fmt: skip
-FLOAT64: dict[str, Callable[..., Reg]] = {"sigmoid": maths_float64.sigmoid}
+FLOAT32 |= {"erfc": error_functions.erfc, "erfinv": error_functions.erfinv_float32}
+FLOAT64: dict[str, Callable[..., Reg]] = {
+    "sigmoid": maths_float64.sigmoid,
+    "sinh": sinh,
+    "cosh": cosh,
+    "asinh": asinh,
+    "acosh": acosh_float64,
+    "erfinv": error_functions.erfinv_float64,
+}
 # Rows where eager's vectors call another function than ours.
 EXACT: dict[str, Callable[..., Reg]] = {
+    "asinh": asinh,
+    "acosh": acosh,
     "sigmoid": lambda b, x: b.div(b.like(1.0, x), b.add(b.like(1.0, x), function(b, "exp", b.neg(x)))),
     **{
         name: partial(_called, name)
         for name in (
-            "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "tanh", "erf", "sin", "cos", "sinh", "cosh",
+            "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "tanh", "erf", "erfc", "sin", "cos", "sinh",
+            "cosh",
         )
     },
 }  # fmt: skip

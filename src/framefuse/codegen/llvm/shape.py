@@ -13,7 +13,8 @@ from framefuse.ir.loops.walk import statements, values_of
 INSTRUCTIONS = {
     "exp": 12, "exp2": 12, "expm1": 18, "log": 24, "log2": 26, "log10": 26, "log1p": 32, "sin": 16, "cos": 16,
     "tan": 22, "tanh": 26, "erf": 20, "sigmoid": 15, "maximum": 2, "minimum": 2, "floordiv": 12,
-    "remainder": 12,
+    "remainder": 12, "fmod": 10, "sinh": 26, "cosh": 26, "erfc": 50, "erfinv": 70,
+    "asinh": 55, "acosh": 50,
 }  # fmt: skip
 CALLED = 40
 # Measured on AVX-512. A main loop without masks pays for light bodies, with four vectors a turn up to FOUR instructions
@@ -23,6 +24,10 @@ CALLED = 40
 FOUR, MASKED = 10, 40
 FOUR_NARROW = 32  # the first where results are rounded to 16-bit floats, in long chains of integer instructions
 MASKED_UNROLL = ((100, 4), (150, 3), (400, 2))
+# A loop in another one may have rows shorter than those vectors, of which each takes the time of all: up to so many
+# instructions it has a main loop too, and a tail of single vectors. softplus of 200 rows of 13: 2.5 times as fast, of
+# long rows 1.0. Likewise what calls functions, whose code does not grow and whose latency nothing hides.
+SPLIT = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +40,8 @@ class Shape:
     masked: bool
 
 
-def vector_shape(loop: Loop, target: Target) -> Shape:
-    """The shape for one vector loop of a kernel."""
+def vector_shape(loop: Loop, target: Target, repeated: bool) -> Shape:
+    """The shape for one vector loop of a kernel; ``repeated`` says that it is inside of another loop."""
     values = list(values_of(loop.body))
     dtypes = {value.dtype for value in values} | {
         part for s in statements(loop.body) if isinstance(s, Accumulator) for part in (s.dtype, s.of) if part
@@ -47,9 +52,12 @@ def vector_shape(loop: Loop, target: Target) -> Shape:
     stored += [s.value.dtype for s in statements(loop.body) if isinstance(s, Store)]
     masked = target.masked_bytes > 0 and all(dtype.size >= target.masked_bytes for dtype in stored)
     constant = loop.extent.constant if loop.kind is LoopKind.VECTOR else None
-    if masked and (work >= MASKED or (constant is not None and constant <= lanes)):
-        whole = work < MASKED or (constant is not None and constant <= lanes)
-        unroll = 1 if whole else next((count for most, count in MASKED_UNROLL if work <= most), 1)
+    if masked and constant is not None and constant <= lanes:
+        return Shape(lanes, 1, False, True)
+    if masked and work >= MASKED:
+        if any(map(_called, values)) or (repeated and work <= SPLIT):
+            return Shape(lanes, 2, True, True)
+        unroll = next((count for most, count in MASKED_UNROLL if work <= most), 1)
         return Shape(lanes, unroll, False, True)
     narrow = any(dtype.is_float and dtype.size == 2 for dtype in stored)
     unroll = 4 if work <= (FOUR_NARROW if narrow else FOUR) else 2
@@ -73,12 +81,18 @@ def _element(dtypes: set[DType]) -> int:
 def _instructions(value: Value) -> int:
     if not isinstance(value, Apply):
         return 1 if isinstance(value, Load) else 0
-    if value.op in INSTRUCTIONS and value.dtype.size <= 4:
-        return INSTRUCTIONS[value.op]
-    return CALLED if value.op in INSTRUCTIONS or value.op in RARE else 1
+    if _called(value):
+        return CALLED
+    return INSTRUCTIONS.get(value.op, 1)
+
+
+def _called(value: Value) -> bool:
+    """Whether the element is computed by a function of a library, or by as many instructions."""
+    if not isinstance(value, Apply):
+        return False
+    return value.op in RARE or (value.op in INSTRUCTIONS and value.dtype.size > 4)
 
 
 RARE = {
-    "pow", "atan2", "hypot", "fmod", "nextafter", "erfc", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh",
-    "atanh", "erfinv", "lgamma", "digamma",
+    "pow", "atan2", "hypot", "nextafter", "asin", "acos", "atan", "atanh", "lgamma", "digamma",
 }  # fmt: skip

@@ -15,7 +15,8 @@ class Target:
 
     ``masked_bytes`` is the smallest element that masked loads and stores handle (0: none, tails are scalar loops).
     ``scalef`` is true where ``2**n`` is one vector instruction, ``bfloats`` where rounding to bfloat16 is one (which
-    makes zeros of denormals). ``supported`` is false where float arithmetic would
+    makes zeros of denormals). ``sleef`` says that vectors may call SLEEF's functions, which libtorch brings: without
+    them each lane calls the C library. ``supported`` is false where float arithmetic would
     call library functions; kernels are then not compiled.
     """
 
@@ -27,6 +28,7 @@ class Target:
     scalef: bool
     supported: bool = True
     bfloats: bool = False
+    sleef: bool = True
 
     @property
     def key(self) -> str:

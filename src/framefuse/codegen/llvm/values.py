@@ -15,7 +15,7 @@ from framefuse.codegen.llvm.pointwise import apply
 from framefuse.ir.dtypes import BOOL, FLOAT64, INT64, DType
 from framefuse.ir.loops import Apply, Const, Index, Load, Local, Scalar, Value
 from framefuse.ir.loops.walk import in_order, operands
-from framefuse.ir.numbers import Expr, Floordiv, Maximum, Minimum, Modulo, Symbol, expr
+from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Symbol, expr
 
 Memo = dict[Any, Reg]
 # By how lanes reach a load's elements: how many operands say so (a mask follows), and how many of them are registers.
@@ -84,6 +84,7 @@ class Values:
         self.registers: Memo = {}  # those of all scopes of the path
         self.lanes: Lanes | None = None
         self.symbols: dict[Symbol, Node] = {}
+        self.digits: dict[Atom, Node] = {}  # divisions of the axis of a loop around this point that nobody computes
         self.reals: dict[Symbol, Reg] = {}
         self.locals: dict[str, Callable[[], Node]] = {}
         self._constants: Memo = {}
@@ -233,6 +234,9 @@ class Values:
     def _atom(self, atom: Any) -> Node:
         if isinstance(atom, Symbol):
             return self.symbols[atom]
+        known = self.digits.get(atom)
+        if known is not None:
+            return known
         operation = {Floordiv: "ifloordiv", Modulo: "imodulo", Minimum: "iminimum", Maximum: "imaximum"}[type(atom)]
         # A divisor may be zero where the loop that uses it has no turn.
         level = self.depth - 1 if operation in ("ifloordiv", "imodulo") else 0

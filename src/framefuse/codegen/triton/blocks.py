@@ -254,14 +254,14 @@ def warps(elements: int, share: int = 8) -> int:
 
 
 def is_across(kernel: Kernel, parallel: Loop, loops: Sequence[Loop]) -> bool:
-    """Whether most of what the vector loops read lies along the parallel axis in memory, and across theirs."""
+    """Whether most of what the vector loops read lies along the parallel axis in memory, and across theirs. What is the
+    same for neighbours of the parallel axis is little, and is asked where there is nothing else.
+    """
     along = _steps_with(parallel)
-    votes = 0
     inner = {loop.axis for loop in loops}
-    for value in values_of(parallel.body):
-        if isinstance(value, Load) and value.index.symbols & inner:
-            votes += _is_along(value.index, inner) - _is_along(value.index, along.keys())
-    return votes < 0
+    read = [v.index for v in values_of(parallel.body) if isinstance(v, Load) and v.index.symbols & inner]
+    large = [index for index in read if index.symbols & along.keys()] or read
+    return sum(_is_along(index, inner) - _is_along(index, along.keys()) for index in large) < 0
 
 
 def _steps_with(parallel: Loop) -> dict[Symbol, Expr]:
@@ -356,4 +356,3 @@ def _estimate_atom(atom: Atom, hints: Mapping[Symbol, int]) -> int:
         case Minimum():
             return min(left, right)
     return max(left, right)
-

@@ -89,7 +89,8 @@ def _prepare() -> None:
     """Mends, once, where the interpreter differs from a GPU: checks are on, float32 rounds to the nearest bfloat16
     (the interpreter cuts digits off), ``exp`` of float32 rounds the exponent, ``fma`` rounds once, products of 16-bit
     floats are those of their values, comparisons are bools also of scalars, and reductions with functions of ours
-    and maps of elements, which it lacks, are not done element by element, and sums are as exact in any dimension.
+    and maps of elements, which it lacks, are not done element by element, and sums are as exact in any dimension. Its
+    copies of the arguments are those themselves: a part of a tensor may begin where the tensor does.
     """
     builder = interpreter.interpreter_builder
     if device.libdevice is LIBRARY:
@@ -130,6 +131,8 @@ def _prepare() -> None:
     interpreter.InterpreterBuilder.create_dot = wide
     interpreter.InterpreterBuilder.cast_impl = cast
     interpreter.InterpreterBuilder.binary_op = compared
+    interpreter.GridExecutor._init_args_hst = lambda self, args, kwargs: (args, kwargs)
+    interpreter.GridExecutor._restore_args_dev = lambda self, *args: None
     interpreter.ReduceOps.generic_reduce = _by_halves
     interpreter.ReduceOps.sum = _sum_by_halves
     tl.map_elementwise = _at_once

@@ -16,7 +16,7 @@ from tests.unit.fuse.test_schedule import ROWS, layer_norm, softmax
 
 from framefuse.codegen.triton import blocks
 from framefuse.fuse import costs, fuse
-from framefuse.ir.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT16, INT64, UINT8
+from framefuse.ir.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT16, INT64, UINT8
 from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.numbers import Symbol, product
 from framefuse.ir.target import Target
@@ -105,6 +105,18 @@ def test_few_long_rows_are_split(axis, monkeypatch):
     check(graph, schedule, torch.randn(shape))
 
 
+@pytest.mark.parametrize("shape", [(1,), (1, 1), (7, 1)], ids=str)
+@pytest.mark.parametrize("op", ["cumsum", "cumprod", "cummax", "cummin"])
+def test_a_scan_of_one_element_has_no_loop(op, shape):
+    def make(b, x):
+        scan = b.node(op, (x,), x.shape, x.dtype, axis=len(shape) - 1)
+        return scan, x, b.neg(scan)
+
+    graph, schedule = fused(make, (shape, FLOAT64))
+    assert not any("running" in kernel_text(kernel) for kernel in kernels(schedule))
+    check(graph, schedule, torch.randn(shape, dtype=torch.float64))
+
+
 def extremes_here_and_there(shape, axes):
     """Ties in many chunks, each extreme several times; then NaN in two of them."""
     ties = torch.randint(0, 3, shape).float()
@@ -165,6 +177,57 @@ def test_what_a_row_has_in_common_is_no_reason_to_keep_its_elements():
     check(graph, schedule, torch.randn(4, 70000))
 
 
+def gradients_of_a_norm(b, g, x, mean, scale, weight):
+    """Those of layer norm, in 16 bits."""
+    rows, columns = x.shape
+    of_row = [b.expand(b.reshape(each, rows, 1), x.shape) for each in (mean, scale)]
+    of_column = b.expand(b.reshape(weight, 1, columns), x.shape)
+    wide, size = b.cast(g, dtype=FLOAT32), float(columns.constant)
+
+    def row_mean(a):
+        return b.expand(b.div(b.reduce("sum", a, 1, keep=True), size), x.shape)
+
+    away = b.mul(b.sub(b.cast(x, dtype=FLOAT32), of_row[0]), of_row[1])
+    scaled = b.mul(wide, of_column)
+    inner = b.sub(b.sub(scaled, row_mean(scaled)), b.mul(away, row_mean(b.mul(scaled, away))))
+    sums = b.reduce("sum", b.mul(wide, away), 0), b.reduce("sum", wide, 0)
+    return tuple(b.cast(each, dtype=BFLOAT16) for each in (b.mul(inner, of_row[1]), *sums))
+
+
+def inputs_of_a_norm(rows, columns):
+    large = (rows, columns), BFLOAT16
+    return large, large, (rows,), (rows,), (columns,)
+
+
+def test_gradients_of_a_norm_leave_nothing_wider_than_what_they_read(monkeypatch):
+    monkeypatch.setattr(costs, "GPU_AGAIN", (0, costs.GPU_AGAIN[1]))
+    graph, schedule = fused(gradients_of_a_norm, *inputs_of_a_norm(40, 96))
+    assert len(titles(schedule)) == 2  # rows, and both sums of columns
+    assert not [m for m in schedule.memories if m.dtype is FLOAT32 and product(m.sizes).constant == 40 * 96]
+    values = [torch.randn(40, 96).bfloat16(), torch.randn(40, 96).bfloat16(), torch.randn(40), torch.rand(40)]
+    check(graph, schedule, *values, torch.randn(96), rtol=2e-2, atol=2e-2)
+
+
+def test_columns_with_a_number_for_each_row_are_read_along_memory():
+    _, schedule = fused(gradients_of_a_norm, *inputs_of_a_norm(16384, 4096))
+    (sums,) = (kernel for kernel in kernels(schedule) if kernel.title.endswith("_chunks"))
+    found = blocks.choose(sums, {})
+    assert (found.form, found.points) == ("across", 64)
+
+
+@pytest.mark.parametrize(("columns", "shape"), [(128, (128, 2)), (40, None)])
+def test_a_shuffle_moves_whole_vectors(columns, shape):
+    def shuffled(b, x):
+        apart = b.reshape(x, 3, 2, 2, 5, columns)
+        return b.neg(b.reshape(b.permute(apart, 0, 3, 1, 4, 2), 3, 10, 2 * columns))
+
+    graph, schedule = fused(shuffled, (3, 4, 5, columns))
+    (kernel,) = kernels(schedule)
+    found = blocks.choose(kernel, {})
+    assert (found.form, found.shape) == (("tile", shape) if shape else ("points", found.shape))
+    check(graph, schedule, torch.randn(3, 4, 5, columns))
+
+
 def test_columns_are_read_along_memory():
     graph, schedule = fused(lambda b, x: b.reduce("sum", x, 0), (ROWS, 65), hints={"s0": 500})
     for rows in (500, 33, 1, 0):
@@ -204,6 +267,7 @@ def test_integers_and_bools(dtype):
         return largest, b.where(b.eq(x, y), x, y), b.cast(x, dtype=FLOAT32), b.reduce("argmin", x, 1)
 
     shape = (5, 77)
+
     def of_bools(b, x, y):
         return b.where(b.ne(x, y), x, y), b.reduce("any", x, 1)
 

@@ -1,0 +1,48 @@
+"""How a vector loop runs follows from what it computes and from where it stands."""
+
+import pytest
+import torch
+from tests.unit.codegen.kernels import I, N, apply, load
+
+import framefuse
+from framefuse.codegen.llvm.shape import Shape, vector_shape
+from framefuse.codegen.llvm.target import REFERENCE
+from framefuse.ir.dtypes import FLOAT32, FLOAT64
+from framefuse.ir.loops import Loop, LoopKind, Store
+from framefuse.ir.numbers import expr
+
+
+def shape(*ops, repeated, dtype=FLOAT32):
+    value = load("x", I, dtype)
+    for op in ops:
+        value = apply(op, value)
+    loop = Loop(I, expr(N), (Store("out", expr(I), value),), LoopKind.VECTOR)
+    return vector_shape(loop, REFERENCE, repeated)
+
+
+def test_short_rows_compute_no_vectors_beyond_them():
+    heavy = ("tanh", "log")
+    assert shape(*heavy, repeated=False) == Shape(16, 4, main=False, masked=True)
+    assert shape(*heavy, repeated=True) == Shape(16, 2, main=True, masked=True)
+    assert not shape(*heavy * 4, repeated=True).main  # too much to write twice
+    assert shape("neg", repeated=True) == shape("neg", repeated=False)
+
+
+def test_functions_that_are_called_run_two_in_a_turn():
+    for repeated in (False, True):
+        assert shape("atan", repeated=repeated) == Shape(16, 2, main=True, masked=True)
+        assert shape("exp", repeated=repeated, dtype=FLOAT64) == Shape(8, 2, main=True, masked=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_rows_of_every_length(dtype):
+    def program(x):
+        y = torch.tanh(x) * torch.log1p(x.abs())
+        return y, torch.atan(x), y.float().sum(1)
+
+    fast, near = framefuse.compile(program), 0.04 if dtype is torch.bfloat16 else 1e-5
+    for columns in (5, 5, 1, 13, 16, 17, 31, 32, 33, 64, 65, 0):
+        x = torch.randn(7, columns + 3).to(dtype)[:, 1:-2]
+        for mine, other in zip(fast(x), program(x), strict=True):
+            torch.testing.assert_close(mine, other, rtol=near, atol=near)
+    assert fast.hits >= 8
