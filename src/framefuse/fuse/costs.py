@@ -34,6 +34,10 @@ TWICE_CELLS = 4  # and in more places of one kernel
 # 8 x 256 x 56 x 56: never 0.5, 0.15 0.7; of 8 x 64 x 56 x 56: never 0.5, 0.15 0.9.
 WIDENED = 1 << 20, 0.3
 CPU_WINDOW, GPU_WINDOW = (64, 0.12), (64, 0.6)  # places of a window, and what an element costs that is computed at each
+# What a GPU computes again in each kernel that reads it, instead of writing it: its bytes, and what it may cost. Not
+# measured but counted: layer norm both ways of 16384 x 4096 moves 0.94 GB in place of 2.0 in bfloat16, and 1.9 in place
+# of 2.1 in float32.
+GPU_AGAIN = 1 << 20, 0.3
 RARE = 64  # elements that read one of a smaller value, from which its own arithmetic costs them nothing
 ANYWHERE = 0.2  # below this a value that loads nothing is computed wherever it is used
 REPEATED = 0.5  # up to this a value is computed again at each point of loops that it does not vary along
@@ -44,6 +48,7 @@ DIVISION = 0.3  # of a position in a vector loop, by a number that is known or n
 # Measured, the same: 0.0 1.0 to 1.2, 1.0 0.3.
 KEPT_ELEMENT = 0.3  # what an element costs that is kept in memory and read from there
 ACROSS = 64  # points of a row up to which a kernel may write a value across its memory
+WHOLE_PIECES = 4  # up to so many new pieces, of which an input is made as a whole, are written by one kernel; chosen
 VIEW = 1500  # what a call costs that makes a view
 # Measured, renorm of every second column of 128 x 256: copied 0.2, seen 1.0; take of 8 elements of it 1.0, 0.05.
 READS_FEW = 8  # elements of an operand for one of the results of a call that may read but a part of it
@@ -57,6 +62,10 @@ GPU_FEW_ROWS = 128, 1 << 20
 # element costs nothing, and shares better: 448 rows of 2 M float32 normalised 2.3 and 1.9 ms, H100.
 GPU_LONG_ROW = 1 << 17
 GPU_FEW_LONG_ROWS = 4096, 1 << 20
+# Elements along memory that a reduction reads together, below which what lies across is reduced first, for all columns
+# at once; of a CPU and of a GPU. Measured, group norm of 4 x 64 x 48 x 48 channels-last, runs of 8: 0 0.2.
+SHORT_RUN = 64, 0
+RUNS = 8  # and how many times their number of points must lie across: chosen, so that what is left to reduce is small
 COLUMN = 1024  # rows up to which a column that is walked more than once stays in the cache
 
 # ---- grouping: products and what is done with them. Chosen.
@@ -84,9 +93,10 @@ SCRATCH = 16384  # elements of a private row
 CPU_NARROW = 64  # points in the inner loop below which decoding joined outer axes by division would show
 # Measured, pixel_shuffle by 2 of 4 x 8 x 32 x 32 and 3 x 128 x 128 turned into 128 x 128 x 3: 1 0.3, always 1.0.
 CPU_LEAST = 4  # points of an inner loop below which its turns cost more than its vectors save
-CPU_MANY = 8  # iterations of the outermost axis that share well between threads; chosen
+CPU_MANY = 8  # turns of a loop that share well between threads; chosen
 # Measured, three pieces of 100 columns: 0 0.25.
 CPU_CAT_PIECES = 3  # ends between pieces of a cat up to which each piece has a vector loop of its own
+CPU_PIECES_TILE = 2048  # points of a loop along pieces that threads share: each has the part of each piece; chosen
 # Chosen: to measure it takes two cores with no other work.
 CPU_STAGED_ABOVE = 100_000  # of work from which two threads repay a second kernel
 # Measured, column sums of 48 x 65536: never 0.7 to 0.8; of 24 x 65536: 8 1.0.

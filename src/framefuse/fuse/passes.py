@@ -6,12 +6,15 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from framefuse.fuse.graph.biases import with_biases_apart
+from framefuse.fuse.graph.changed_parts import with_parts
 from framefuse.fuse.graph.copies import with_single_copies
 from framefuse.fuse.graph.empty import without_empty
+from framefuse.fuse.graph.joins import with_pieces
 from framefuse.fuse.graph.named_sizes import with_named_sizes
 from framefuse.fuse.graph.norms import with_own_norms
 from framefuse.fuse.graph.results import with_own_results
 from framefuse.fuse.graph.scatters import with_own_sums
+from framefuse.fuse.graph.short_runs import without_short_runs
 from framefuse.fuse.grouping.epilogues import with_activations
 from framefuse.fuse.grouping.fused_products import with_fused_products
 from framefuse.fuse.grouping.grouping import grouped
@@ -20,6 +23,7 @@ from framefuse.fuse.memory.lifetimes import with_lifetimes
 from framefuse.fuse.memory.needless import without_needless
 from framefuse.fuse.memory.offers import with_aliases, with_offers
 from framefuse.fuse.memory.overwrite import with_overwrites
+from framefuse.fuse.memory.own_operands import with_own_operands
 from framefuse.fuse.memory.places import with_places
 from framefuse.fuse.memory.sharing import with_shared_kernels
 from framefuse.fuse.setting import ProductName, Setting
@@ -50,18 +54,22 @@ STAGES = {
 }
 PASSES = (
     Pass("empty values", GRAPH, _alone(without_empty)),
+    Pass("pieces", GRAPH, _alone(with_pieces)),
     Pass("named sizes", GRAPH, _alone(with_named_sizes)),
     Pass("biases apart", GRAPH, with_biases_apart),
     Pass("own norms", GRAPH, with_own_norms),
     Pass("layouts", GRAPH, with_layouts),
+    Pass("short runs", GRAPH, without_short_runs),
     Pass("single copies", GRAPH, _alone(with_single_copies)),
     Pass("own sums", GRAPH, _alone(with_own_sums)),
+    Pass("parts", GRAPH, _alone(with_parts)),
     Pass("own results", GRAPH, _alone(with_own_results)),
     Pass("grouping", GROUPS, grouped),
     Pass("activations", GROUPS, with_activations),
     Pass("fused products", GROUPS, with_fused_products),
     Pass("nests", DRAFT, written),
     Pass("overwriting", DRAFT, with_overwrites),
+    Pass("own operands", DRAFT, _alone(with_own_operands)),
     Pass("memory offers", DRAFT, _alone(with_offers)),
     Pass("places", DRAFT, _alone(with_places)),
     Pass("aliases", DRAFT, _alone(with_aliases)),

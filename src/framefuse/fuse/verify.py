@@ -52,7 +52,7 @@ def reads_and_writes(item: Item) -> tuple[tuple[int, ...], tuple[int, ...]]:
         case RunMatmul():
             return (item.a, item.c), (item.out,)
         case RunCall():
-            return item.operands, tuple(number for _, number in item.outs)
+            return item.operands, (*(number for _, number in item.outs), *item.over)
         case _:
             return (), ()
 
@@ -85,8 +85,9 @@ def _order(schedule: Schedule) -> Iterator[str]:
             root = _root(schedule, number)
             if memories[root].place == "fresh" and root not in allocated:
                 yield f"item {position} writes buffer {number} before it is allocated"
-            if (number != root and memories[root].place != "fresh") or (
-                memories[root].place == "input" and memories[root].input not in owned
+            place = memories[root].place
+            if (number != root and place not in ("fresh", "input")) or (
+                place == "input" and memories[root].input not in owned and not _is_over(item, number)
             ):
                 yield f"item {position} writes buffer {number}, an {memories[number].place}"
             ready.add(root)
@@ -99,6 +100,11 @@ def _order(schedule: Schedule) -> Iterator[str]:
             yield f"result {number} holds nothing"
         if memories[number].place in ("arena", "view"):
             yield f"result {number} is in the {memories[number].place}"
+
+
+def _is_over(item: Item, number: int) -> bool:
+    """Whether a call of torch writes an input itself: where that fails, eager makes it again."""
+    return isinstance(item, RunCall) and number in item.over
 
 
 def _overlaps(schedule: Schedule) -> Iterator[str]:

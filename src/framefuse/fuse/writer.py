@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from framefuse.fuse.addressing.ranges import ONE, ZERO
@@ -14,27 +14,52 @@ from framefuse.fuse.grouping.groups import Groups
 from framefuse.fuse.grouping.library_items import cat_call, matmul_call, may_see_views, view_call
 from framefuse.fuse.grouping.products import is_blas, run_matmul
 from framefuse.fuse.memory.draft import Buffers, Draft, Value
+from framefuse.fuse.memory.overwrite import overwriting
 from framefuse.fuse.nest import cpu, gpu
 from framefuse.fuse.nest.nest import Built, Partial
 from framefuse.fuse.nest.reuse import Kernels
 from framefuse.fuse.setting import Setting
-from framefuse.ir.graph import Node
+from framefuse.ir.graph import Node, Write
 from framefuse.ir.schedule import Item, Offer, RunCall, RunKernel
 
 
 def written(groups: Groups, setting: Setting) -> Draft:
-    """The draft of a schedule in which every group has its items."""
-    return _Writer(groups, setting).draft()
+    """The draft of a schedule in which every group has its items. What the last kernels may write to parts of inputs
+    lies as these parts do, everything else as the groups say.
+    """
+    parts = _parts(groups)
+    while True:
+        draft = _Writer(groups, setting, parts).draft()
+        if not parts:
+            return draft
+        done = {groups.graph.writes[number].node for number in overwriting(draft, setting).writes}
+        if done.issuperset(parts):
+            return draft
+        parts = {node: strides for node, strides in parts.items() if node in done}
+
+
+def _parts(groups: Groups) -> dict[Node, Strides]:
+    """The new contents of parts of inputs that kernels leave in memory, and nothing else takes as they lie."""
+    return {
+        write.node: write.part.strides
+        for write in groups.graph.writes
+        if write.part is not None
+        and write.node.op not in ("input", "result", "scatter_add")
+        and write.node not in groups.readers
+        and write.node in groups.home
+        and groups.home[write.node].node is None
+    }
 
 
 class _Writer:
     """Builds the items of the groups and the buffers that they use."""
 
-    def __init__(self, groups: Groups, setting: Setting) -> None:
+    def __init__(self, groups: Groups, setting: Setting, parts: Mapping[Node, Strides]) -> None:
         self.groups = groups
+        self.parts = parts
         self.graph = groups.graph
         self.setting = setting
-        self.kernels_made = Kernels(groups.strides_of)
+        self.kernels_made = Kernels(self.strides_of)
         self.buffers = Buffers()
         self.items: list[Item] = []
         self.numbers: dict[object, int] = {}
@@ -76,10 +101,7 @@ class _Writer:
             self.number(self.graph.inputs[output.input] if output.input is not None else output.node)
             for output in self.graph.outputs
         )
-        writes = tuple(
-            (self.numbers[self.graph.inputs[write.input]], self.number(write.node), write.bumps)
-            for write in self.graph.writes
-        )
+        writes = tuple((self.target(write), self.number(write.node), write.bumps) for write in self.graph.writes)
         values = self.buffers.finished(frozenset((*outputs, *(number for _, number, _ in writes))))
         notes = tuple((self.numbers[node], why) for node, why in self.groups.kept.items() if node in self.numbers)
         return Draft(self.graph, tuple(self.items), values, outputs, writes, notes, tuple(self.offers))
@@ -87,7 +109,7 @@ class _Writer:
     def write(self, group: Group) -> None:
         """The items of one group, if what it is for is not part of others."""
         if group in self.fused:
-            built = gpu.build_product(self.fused[group], self.groups.strides_of, self.setting.exact)
+            built = gpu.build_product(self.fused[group], self.strides_of, self.setting.exact)
             self.append(*self.item(built, group.device))
         elif group.node in self.absorbed or group in self.dropped:
             return
@@ -104,6 +126,11 @@ class _Writer:
 
     # ---- buffers
 
+    def strides_of(self, node: Node) -> Strides:
+        """The layout of a node in memory."""
+        strides = self.parts.get(node)
+        return self.groups.strides_of(node) if strides is None else strides
+
     def number(self, key: Node | Partial) -> int:
         """The buffer of a node or partial result."""
         known = self.numbers.get(key)
@@ -113,10 +140,17 @@ class _Writer:
             self.numbers[key] = known
         return known
 
+    def target(self, write: Write) -> int:
+        """The buffer of the input that is written, or of the part of it."""
+        own, node, part = self.numbers[self.graph.inputs[write.input]], write.node, write.part
+        if part is None:
+            return own
+        return self.buffers.add(Value("view", node.dtype, node.shape, part.strides, node.device, -1, own, part.offset))
+
     def _value(self, key: Node | Partial) -> Value:
         if isinstance(key, Partial):
             return Value("arena", key.dtype, (key.size,), (ONE,), key.device)
-        strides = self.groups.strides_of(key)
+        strides = self.strides_of(key)
         place = {"input": "input", "result": "call"}.get(key.op, "fresh" if key in self.escaping else "arena")
         place = "fresh" if key in self.made else place
         position = key.attr("index") if key.op == "input" else -1
@@ -177,7 +211,7 @@ class _Writer:
         """
         for name, product in self.groups.products.items() if self.offering else ():
             if product.group is group and not any(other in self.activated for _, other in product.before):
-                built = gpu.build_product(product, self.groups.strides_of, self.setting.exact)
+                built = gpu.build_product(product, self.strides_of, self.setting.exact)
                 fused, _ = self.item(built, group.device)
                 before = tuple(self.single[other] for _, other in product.before)
                 self.offers.append(Offer(name, call or self.calls[product.node], kernel, fused, product.groups, before))
@@ -194,12 +228,12 @@ class _Writer:
         a, c = self.groups.views[(node, 0)], self.groups.views[(node, 1)]
         target = self.setting.targets(node.device)
         ours = target is not None and target.products
-        if not ours or not is_blas(node, a, c, self.groups.strides_of(node)):
+        if not ours or not is_blas(node, a, c, self.strides_of(node)):
             self.matmul_call(node, a, c)
             return
         out = self.number(node)
         operands = (self.operand(a, as_tensor=False), self.operand(c, as_tensor=False))
-        item = run_matmul(node, out, (operands[0], a), (operands[1], c), self.groups.strides_of(node))
+        item = run_matmul(node, out, (operands[0], a), (operands[1], c), self.strides_of(node))
         self.append(item, (*operands, out))
 
     def matmul_call(self, node: Node, a: View, c: View) -> None:
@@ -219,7 +253,7 @@ class _Writer:
 
     def activation(self, activated: Activated) -> None:
         """The call that does the work of a product and of the kernel behind it."""
-        root, strides = activated.root, self.groups.strides_of(activated.root)
+        root, strides = activated.root, self.strides_of(activated.root)
         operands = tuple(self.operand(view, as_tensor=True) for view in activated.operands)
         matrix = root.shape == activated.flat.shape
         out = self.numbers[root if matrix else activated.flat] = self.buffers.add(self._value(activated.flat))
@@ -248,5 +282,8 @@ class _Writer:
         return wanted or result in groups.demands or result in groups.readers
 
     def _is_read(self, result: Node) -> bool:
-        """Whether compiled code or a view relies on the layout of a call's result."""
-        return result in self.groups.demands or result in self.relied
+        """Whether compiled code or a view relies on the layout of a call's result, or a caller: on that of a copy which
+        the call wrote.
+        """
+        written = getattr(result.inputs[0].attr("target"), "writes", False)
+        return written or result in self.groups.demands or result in self.relied

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from framefuse.ir.comparisons import Relation
 from framefuse.ir.dtypes import BOOL, BY_NAME, INT64, DType
 from framefuse.ir.graph import Attribute, Attributes, Graph, Node, Path, Scalar
-from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Symbol, expr, product
+from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Symbol, cancelled, expr, product
 from framefuse.ir.ops import TABLE
 from framefuse.ir.source import Line
 
@@ -80,6 +80,12 @@ class Builder:
         if known is False or not self.bound.isdisjoint(left.symbols | right.symbols) or not relation.holds(self.hints):
             raise Unprovable(str(relation))
         self.relations[relation] = None
+
+    def cancelled(self, *values: Expr) -> tuple[Expr, ...]:
+        """The values without the run-time sizes that they are multiples of: what is left can be a fact of sizes that
+        guards know.
+        """
+        return cancelled(values, self.bound)
 
     def exists(self, shape: Shape) -> None:
         """Requires that the sizes are those of a tensor: eager raises where one is negative."""
@@ -292,7 +298,8 @@ class Builder:
         """The same elements in row-major order; requires equal element counts."""
         if node.shape == shape:
             return node
-        self.require("==", self.count(node.shape), self.count(shape), "sizes of a reshape")
+        before, after = self.cancelled(self.count(node.shape), self.count(shape))
+        self.require("==", before, after, "sizes of a reshape")
         if node.op == "reshape":
             node = node.inputs[0]
             if node.shape == shape:
@@ -316,6 +323,13 @@ class Builder:
             return node
         shape = tuple(node.shape[axis] for axis in order)
         return self.make("permute", (node,), (("axes", order),), node.dtype, shape)
+
+    def diagonal(self, node: Node) -> Node:
+        """The elements at equal places of the last two dimensions, which are of one size."""
+        shape = node.shape[:-1]
+        if node.op == "full":
+            return self.full(node.attrs[0][1], node.dtype, shape, node.device)
+        return self.make("diagonal", (node,), (), node.dtype, shape)
 
     def slice(self, node: Node, starts: Sequence[Size], steps: Sequence[int], shape: Sequence[Size]) -> Node:
         """``shape[i]`` elements of axis ``i`` from ``starts[i]`` on, every ``steps[i]``-th; the caller proved them in

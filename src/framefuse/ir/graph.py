@@ -79,14 +79,24 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A part of an input: how it lies in the input's memory, in elements."""
+
+    strides: tuple[Expr, ...]
+    offset: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class Write:
     """New contents of graph input ``input`` to be copied into it after everything else was computed; ``bumps`` is how
-    often eager raised its version.
+    often eager raised its version. With ``part`` they are those of a part, and the rest of the input stays: parts of
+    one input lie apart, and the first of them has the bumps of all.
     """
 
     input: int
     node: Node
     bumps: int
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True)

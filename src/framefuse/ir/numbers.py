@@ -7,6 +7,7 @@ import math
 import operator
 import struct
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -263,6 +264,14 @@ def product(values: Iterable[Expr | int]) -> Expr:
     for value in values:
         total = total * value
     return total
+
+
+def cancelled(values: tuple[Expr, ...], symbols: AbstractSet[Symbol]) -> tuple[Expr, ...]:
+    """The values without those of ``symbols`` that each term of all of them is a multiple of."""
+    for symbol in symbols & values[0].symbols:
+        while all(value.terms and all(symbol in atoms for atoms, _ in value.terms) for value in values):
+            values = tuple(value // symbol.expr for value in values)
+    return values
 
 
 def ceildiv(left: Expr | int, right: Expr | int) -> Expr:

@@ -184,6 +184,8 @@ def _views() -> Iterable[Op]:
     yield row("reshape", (), "a.reshape(shape)", "reshape(g)")
     # result axis i is operand axis axes[i]
     yield row("permute", ("axes",), "a.permute(axes)", "permute(g)")
+    # result[..., i] is operand[..., i, i]; the last two dimensions of the operand are of one size
+    yield row("diagonal", (), "a.diagonal(0, -2, -1)", "on_diagonal(g)")
     # one start, length (the shape) and step (int, not 0) per axis; start is Expr; steps may be negative (flip)
     yield row("slice", ("starts", "steps"), "a[slices]", "slice_backward(g)")
     # constant padding: attr before (one Expr per axis, >= 0), value; the rest of the shape is after

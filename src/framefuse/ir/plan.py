@@ -189,6 +189,8 @@ Step = KernelStep | LaunchStep | AllocStep | MatmulStep | CallStep | ReleaseStep
 #   ("register", index)   the object that the guard program read into that register
 # ("tuple"|"list"|"set"|"frozenset", parts...)   ("dict", (key template, value template)...)   ("slice", start, stop,
 # step)
+#   ("namedtuple", class, builtin, parts...)   as builtin.__new__(class, parts) makes it; builtin is its class in C,
+#   whose fields the parts are
 #   ("object", class, builtin, ((key template, value template)...), ((name template, value template)...))   an instance
 #   as builtin.__new__(class) makes it, with those entries (of a kind of dict) and attributes; builtin is its class in C
 #   ("build", callable, parts...)   callable(*parts): anything else; a Python callable of the runtime stage
@@ -205,6 +207,7 @@ TEMPLATES = (
     "frozenset",
     "dict",
     "slice",
+    "namedtuple",
     "object",
     "build",
 )

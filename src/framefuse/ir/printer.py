@@ -11,7 +11,7 @@ from functools import lru_cache
 import torch
 
 from framefuse.ir.elements import ELEMENT
-from framefuse.ir.graph import Arg, Graph, Node
+from framefuse.ir.graph import Arg, Graph, Node, Part, Write
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.ops import TABLE
 from framefuse.ir.source import Line
@@ -94,7 +94,8 @@ class _Printer:
                 self.lines.append(f"    # {last.file.rpartition('/')[2]}:{last.line}  {last.text}")
             self._node(node)
         for write in self.graph.writes:
-            self.lines.append(f"    x{write.input}.copy_({self.names[write.node]})")
+            target = f"x{write.input}" if write.part is None else _part(write, write.part)
+            self.lines.append(f"    {target}.copy_({self.names[write.node]})")
         results = "".join(f"{self.names[output.node]}, " for output in self.graph.outputs)
         self.lines.append(f"    return ({results.rstrip()})" if results else "    return ()")
         header = [f"# requires {relation}" for relation in self.graph.relations]
@@ -188,6 +189,13 @@ class _Printer:
 
 
 # ---- rows whose text is more than their formula ----------------------------------------------------------------------
+
+
+def _part(write: Write, part: Part) -> str:
+    """A part of an input, as a view of it."""
+    sizes, strides = (", ".join(map(str, values)) for values in (write.node.shape, part.strides))
+    name = f"x{write.input}"
+    return f"{name}.as_strided(({sizes},), ({strides},), {name}.storage_offset() + {part.offset})"
 
 
 def _slice(printer: _Printer, node: Node, operands: list[str]) -> str:

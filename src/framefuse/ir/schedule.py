@@ -11,6 +11,7 @@ from framefuse.ir.graph import Graph, Node
 from framefuse.ir.loops import Kernel
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.passes import Step
+from framefuse.ir.source import Line
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class RunKernel:
 @dataclass(frozen=True, slots=True)
 class RunMatmul:
     """``out[b, m, n] = sum_k a[b, m, k] * c[b, k, n]``; see :class:`framefuse.ir.plan.MatmulStep`. Strides in
-    elements, (batch, row, column).
+    elements, (batch, row, column). ``line`` is the user's line that asked for it.
     """
 
     out: int
@@ -68,12 +69,25 @@ class RunMatmul:
     a_strides: tuple[Expr, Expr, Expr]
     c_strides: tuple[Expr, Expr, Expr]
     out_strides: tuple[Expr, Expr, Expr]
+    line: Line | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """The operand of a call that holds positions in ``dimension`` of what it writes; with ``wraps`` negative ones count
+    from the end.
+    """
+
+    operand: int
+    dimension: int
+    wraps: bool
 
 
 @dataclass(frozen=True, slots=True)
 class RunCall:
     """The library call of ``node``: operands are buffers in the order of ``node.inputs``; ``outs`` pairs a path into
-    the result with a buffer.
+    the result with a buffer. ``over`` are the new contents of inputs that the call writes in their memory.
+    With ``checks`` it may do so once only: whether these are places there is looked at first.
     """
 
     node: Node
@@ -82,6 +96,8 @@ class RunCall:
     binds: tuple[tuple[int, int, Symbol], ...]
     normal: tuple[int, ...]
     inside: bool
+    over: tuple[int, ...] = ()
+    checks: Positions | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,9 @@ class Target:
     ``scratch`` whether a kernel may keep a private row in memory of its own, ``atomics`` whether its threads can add to
     one element together, as eager's do there, ``reports`` whether a call learns that a check inside of it failed: where
     it does not, that ends the use of the device, as it does under eager; ``epilogues`` whether the library computes
-    gelu in one kernel with a product and its bias. ``units`` is how many programs run side by side on a processor of
-    their own; that of an H100 where it is not known.
+    gelu in one kernel with a product and its bias. ``library`` says whether torch's library is there when the program
+    runs: without it attention is products and a softmax. ``units`` is how many programs run side by side on a
+    processor of their own; that of an H100 where it is not known.
     """
 
     device: str
@@ -30,6 +31,7 @@ class Target:
     atomics: bool = False
     reports: bool = True
     epilogues: bool = False
+    library: bool = True
     units: int = 132
 
     @property

@@ -57,7 +57,7 @@ class Call:
     ``linear``, ``__getitem__``). ``written`` lists the values whose memory the call changed (by version counter or
     known semantics). ``random`` is true if the call advanced a generator. ``unreached`` are operands that require grad
     and get none: eager's autograd does not lead to them. ``reshapes``: the program called the in-place form, so the
-    result is the operand's own object in new sizes.
+    result is the operand's own object in new sizes. ``warns``: it warned, which is an effect of the trace.
     """
 
     target: Value
@@ -72,6 +72,7 @@ class Call:
     autocast: Casts = ()  # where autocast was on, with its dtype
     unreached: tuple[int, ...] = ()
     reshapes: bool = False
+    warns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,8 @@ class Trace:
     or for the one element of an int64 tensor where ``d`` is ELEMENT; ``hints`` gives each symbol's recorded value.
     ``autograd`` is what eager's graph of gradients held (None: not known), ``versions`` are the version counters that
     values had at the end, those of 0 left out. ``asks``: the step at which it ends asks for gradients of tensors.
+    ``tied``: the program looked at what is another thing in each process, an address or the order of a set, and no
+    other process may use the trace.
     """
 
     name: str
@@ -172,6 +175,7 @@ class Trace:
     autograd: Autograd | None = None
     versions: dict[int, int] = field(default_factory=dict)
     asks: bool = False
+    tied: bool = False
 
     @property
     def written_inputs(self) -> tuple[Input, ...]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from framefuse.ir.builder import Builder
+from framefuse.ir.builder import ONE, ZERO, Builder
+from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import expr
+from framefuse.ir.values import Value
 
-VIEWS = ("reshape", "permute", "slice", "expand")
+VIEWS = ("reshape", "permute", "slice", "expand", "diagonal")
 Path = tuple[Node, ...]  # view nodes from the one next to the root outwards
 
 
@@ -67,8 +70,10 @@ def scatter(builder: Builder, path: Path, contents: Node, new: Node) -> Node:
     if step.op == "permute":
         axes = step.attr("axes")
         return builder.permute(inner, [axes.index(axis) for axis in range(len(axes))])
-    if step.op == "slice" and all(stride == 1 for stride in step.attr("steps")):
-        return _into_slice(builder, contents, inner, step.attr("starts"), 0)
+    if step.op == "slice":
+        return _into_slice(builder, contents, inner, step.attr("starts"), step.attr("steps"), 0)
+    if step.op == "diagonal" and contents.device == "cpu":
+        return _into_diagonal(builder, contents, inner)
     raise Inexpressible(step.op)
 
 
@@ -79,17 +84,26 @@ def _view(builder: Builder, step: Node, contents: Node) -> Node:
         return builder.permute(contents, step.attr("axes"))
     if step.op == "slice":
         return builder.slice(contents, step.attr("starts"), step.attr("steps"), step.shape)
+    if step.op == "diagonal":
+        return builder.diagonal(contents)
     return builder.expand(contents, step.shape)
 
 
-def _into_slice(builder: Builder, old: Node, new: Node, starts: tuple[object, ...], axis: int) -> Node:
+def _into_slice(
+    builder: Builder, old: Node, new: Node, starts: Sequence[Value], steps: Sequence[int], axis: int
+) -> Node:
     """``old`` with the box at ``starts`` replaced by ``new``, one axis at a time."""
-    while axis < len(starts) and old.shape[axis] is new.shape[axis]:
+    while axis < len(starts) and steps[axis] == 1 and old.shape[axis] is new.shape[axis]:
         axis += 1
     if axis == len(starts):
         return new
-    start, length, size = expr(starts[axis]), new.shape[axis], old.shape[axis]  # type: ignore[arg-type]
-    middle = _into_slice(builder, builder.narrow(old, axis, start, length), new, starts, axis + 1)
+    start, length, size = expr(starts[axis]), new.shape[axis], old.shape[axis]
+    if steps[axis] == 1:
+        middle = _into_slice(builder, builder.narrow(old, axis, start, length), new, starts, steps, axis + 1)
+    else:
+        builder.require("<", ZERO, length, "elements that lie apart")
+        length = (length - 1) * steps[axis] + 1
+        middle = _into_steps(builder, builder.narrow(old, axis, start, length), new, starts, steps, axis)
     after = size - start - length
     pieces = [middle]
     if start.constant != 0:
@@ -97,3 +111,35 @@ def _into_slice(builder: Builder, old: Node, new: Node, starts: tuple[object, ..
     if after.constant != 0:
         pieces.append(builder.narrow(old, axis, start + length, after))
     return builder.reshape(builder.cat(pieces, axis), old.shape)
+
+
+def _into_steps(
+    builder: Builder, old: Node, new: Node, starts: Sequence[Value], steps: Sequence[int], axis: int
+) -> Node:
+    """``old`` with every second, fourth, ... element of an axis, from the first to the last, replaced."""
+    step, count = steps[axis], new.shape[axis]
+    if step <= 0 or step & (step - 1) or old.device != "cpu":
+        raise Inexpressible("steps")
+    front, behind = old.shape[:axis], old.shape[axis + 1 :]
+    apart = [step if place == axis else 1 for place in range(len(steps))]
+    shown = builder.slice(old, [0] * len(steps), apart, (*front, count, *behind))
+    new = builder.reshape(_into_slice(builder, shown, new, starts, steps, axis + 1), (*front, count, ONE, *behind))
+    rows = builder.reshape(builder.expand(new, (*front, count, expr(step), *behind)), (*front, count * step, *behind))
+    last, zero = (builder.full(number, INT64, old.shape, old.device) for number in (step - 1, 0))
+    written = builder.pointwise("eq", builder.pointwise("bit_and", _along(builder, old, axis), last), zero)
+    return builder.pointwise("where", written, builder.narrow(rows, axis, 0, old.shape[axis]), old)
+
+
+def _into_diagonal(builder: Builder, old: Node, new: Node) -> Node:
+    """``old``, square matrices, with ``new`` on their diagonals."""
+    rank = len(old.shape)
+    on = builder.pointwise("eq", _along(builder, old, rank - 2), _along(builder, old, rank - 1))
+    rows = builder.expand(builder.reshape(new, (*new.shape, ONE)), old.shape)
+    return builder.pointwise("where", on, rows, old)
+
+
+def _along(builder: Builder, node: Node, axis: int) -> Node:
+    """The place of each element along ``axis``."""
+    line = builder.iota(0, 1, INT64, node.shape[axis], node.device)
+    behind = (ONE,) * (len(node.shape) - axis - 1)
+    return builder.expand(builder.reshape(line, (*line.shape, *behind)), node.shape)

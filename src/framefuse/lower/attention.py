@@ -1,4 +1,6 @@
-"""Gives the shape of fused attention, which stays with the library; with dropout it is products and a softmax."""
+"""Gives the shape of fused attention, which stays with the library; with dropout, and where there is no library, it is
+products and a softmax.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +29,17 @@ def scaled_dot_product_attention(
 ) -> Lowered:  # fmt: skip
     shape = (*query.shape[:-1], value.shape[-1])
     plain = query.device == "cpu" and query.dtype.name in BLAS and not enable_gqa
-    if isinstance(dropout_p, float) and 0.0 < dropout_p < 1.0 and plain:
-        return _with_dropout(lo, query, key, value, attn_mask, dropout_p, is_causal, scale, shape)
+    target = lo.targets(query.device)
+    alone = target is not None and not target.library
+    if isinstance(dropout_p, float) and dropout_p < 1.0 and (dropout_p > 0.0 or (dropout_p == 0.0 and alone)) and plain:
+        return _by_products(lo, query, key, value, attn_mask, dropout_p, is_causal, scale, shape)
     return Shapes((shape,))
 
 
-def _with_dropout(
+def _by_products(
     lo: Lowering, query: Node, key: Node, value: Node, mask: Value, p: float, causal: bool, scale: Value, shape: Shape
 ) -> Node:
-    """at::_scaled_dot_product_attention_math, which eager takes on the CPU where there is dropout."""
+    """at::_scaled_dot_product_attention_math, which eager takes on the CPU where there is dropout of ``p``."""
     factor = _factor(lo, query, scale)
     rank = len(query.shape)
     turned = lo.permute(key, (*range(rank - 2), rank - 1, rank - 2))
@@ -47,7 +51,9 @@ def _with_dropout(
         mask = lo.pointwise("le", column, row)
     if mask is not None:
         scores = _masked(lo, scores, mask)
-    weights = dropped(lo, _safe_softmax(lo, scores), p)
+    weights = _safe_softmax(lo, scores)
+    if p > 0.0:
+        weights = dropped(lo, weights, p)
     result = multiply(lo, weights, value)
     if result.shape != shape:
         raise Unsupported("shapes that broadcast")

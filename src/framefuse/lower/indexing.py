@@ -11,6 +11,7 @@ from framefuse.ir.numbers import Expr, ceildiv, expr
 from framefuse.ir.values import Value
 from framefuse.lower.aliases import Inexpressible, path_between, scatter
 from framefuse.lower.context import Lowering
+from framefuse.lower.counted_shapes import read_by_mask
 from framefuse.lower.pointwise import select_where
 from framefuse.lower.promotion import is_number
 from framefuse.lower.rules import Lowered, Shapes, Unsupported, rule
@@ -116,6 +117,10 @@ def _clamped(lo: Lowering, bound: Value, size: Expr) -> Expr:
 
 @rule("__getitem__")
 def getitem(lo: Lowering, input: Node, index: Value) -> Lowered:
+    items = list(index) if isinstance(index, tuple) else [index]
+    masks = [place for place, item in enumerate(items) if _is_mask(item)]
+    if masks:
+        return _by_mask(lo, input, items, *masks)
     box = _parse(lo, input, index)
     if box.listed:
         return _many(lo, box)
@@ -123,6 +128,30 @@ def getitem(lo: Lowering, input: Node, index: Value) -> Lowered:
     if len(box.tensors) == 1:
         return _take(lo, view, box)
     return _many(lo, box) if box.tensors else _shown(lo, view, box)
+
+
+def _is_mask(item: Value) -> bool:
+    return isinstance(item, Node) and bool(item.shape) and item.dtype.name in ("bool", "uint8")
+
+
+def _by_mask(lo: Lowering, input: Node, items: list[Value], place: int, *more: int) -> Shapes:
+    """What one mask, among ints, slices and new axes, reads."""
+    mask: Node = items[place]
+    rank = len(mask.shape)
+    box = _parse(lo, input, (*items[:place], *[slice(None)] * rank, *items[place + 1 :]))
+    ints = len(box.starts) != sum(axis is not None for axis in box.shown)
+    if more or box.tensors or box.listed or (ints and rank > 1):
+        raise Unsupported("a mask beside other positions")
+    before = sum(item is None or isinstance(item, slice) for item in items[:place])
+    if any(item is ... for item in items[:place]):
+        behind = sum(item is None or isinstance(item, slice) for item in items[place + 1 :])
+        before = len(box.shown) - rank - behind
+    for axis, size in zip(box.shown[before : before + rank], mask.shape, strict=True):
+        if axis is None:
+            raise Unsupported("a mask of a new axis")
+        lo.require("==", size, box.lengths[axis], "a mask")
+    rest = tuple(ONE if axis is None else box.lengths[axis] for axis in box.shown)
+    return read_by_mask(mask, before, (*rest[:before], *rest[before + rank :]))
 
 
 def _shown(lo: Lowering, view: Node, box: _Box) -> Node:
@@ -190,10 +219,13 @@ def _fitted(lo: Lowering, input: Node, value: Value, shape: Shape) -> Node:
         if not is_number(value):
             raise Unsupported("value")
         return lo.full(value, input.dtype, shape, input.device)
-    while len(value.shape) > len(shape) and value.shape[0] is ONE:
+    while len(value.shape) > len(shape) and lo.size(value.shape[0]) == 1:
+        lo.require("==", value.shape[0], ONE, "a write")
         value = lo.reshape(value, value.shape[1:])
-    if value.device != input.device or lo.broadcast(shape, value.shape) != shape:
+    if value.device != input.device or len(value.shape) > len(shape):
         raise Unsupported("value does not fit")
+    for size, own in zip(lo.broadcast(shape, value.shape), shape, strict=True):
+        lo.require("==", size, own, "a write")
     return lo.expand(lo.cast(value, input.dtype), shape)
 
 

@@ -23,9 +23,13 @@ WHY = "where a tensor lies in memory"
 
 def settle(lo: Builder, trace: Trace, values: Values) -> None:
     """Adds to the relations of ``lo`` what fixes the outcome of such calls, where somebody may see it: the result
-    leaves the trace, or one of the two is written. Raises Stop where only a run tells.
+    leaves the trace, or one of the two is written or turned in place. Raises Stop where only a run tells.
     """
-    written = {trace.metas[value].storage for call in trace.calls for value in call.written}
+    written = {
+        trace.metas[value].storage
+        for call in trace.calls
+        for value in (*call.written, *(refs(call.result) if call.reshapes else ()))
+    }
     seen = {trace.metas[value].storage for value in outside(trace.result, trace.effects)} | written
     for call in trace.calls:
         operand, result = call.args[0] if call.args else None, call.result
@@ -122,6 +126,8 @@ def through(lo: Builder, path: Sequence[Node], shape: Shape, strides: Shape) -> 
             behind = tuple(behind[axis] for axis in step.attr("axes"))
         elif step.op == "slice":
             behind = tuple(stride * every for stride, every in zip(behind, step.attr("steps"), strict=True))
+        elif step.op == "diagonal":
+            behind = (*behind[:-2], behind[-2] + behind[-1])
         elif step.op == "expand":
             missing = len(step.shape) - len(shape)
             sizes = zip(step.shape[missing:], shape, behind, strict=True)
@@ -142,11 +148,17 @@ def _reshaped(lo: Builder, shape: Shape, strides: Shape, new: Shape) -> Shape | 
     while sizes:
         inside = [sizes.pop()]
         held: list[tuple[Expr, Expr]] = []
+        while left and left[-1][0] is ONE:
+            left.pop()
+        if left and left[-1][0] is inside[0]:  # also a size that was 1
+            held.append(left.pop())
         while lo.size(product(inside)) != lo.size(product(size for size, _ in held)):
             if lo.size(product(inside)) < lo.size(product(size for size, _ in held)):
                 inside.append(sizes.pop())
             else:
                 held.append(left.pop())
+        if not held:
+            _agree(lo, inside[0], ONE)
         real = [pair for pair in held if pair[0] is not ONE]
         if _apart(real):
             real = [(size, stride) for size, stride in real if not _is_one(lo, size)]

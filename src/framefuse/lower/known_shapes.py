@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 
+from framefuse.ir.builder import ONE
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, expr
 from framefuse.ir.values import Value
@@ -53,6 +54,33 @@ def topk(
     lo.require("<=", expr(k), input.shape[axis], "topk")
     shape = (*input.shape[:axis], expr(k), *input.shape[axis + 1 :]) if input.shape else ()
     return Shapes((shape, shape))
+
+
+def _reduced(lo: Lowering, input: Node, dim: Value, keepdim: Value, least: Value = 1) -> Shapes:
+    """Two tensors of one of at least ``least`` elements along ``dim``."""
+    if not input.shape:
+        return Shapes(((), ()))
+    axis = lo.axis(dim, len(input.shape))
+    lo.require("<=", expr(least), input.shape[axis], "a choice along a dimension")
+    shape = (*input.shape[:axis], *((ONE,) if keepdim else ()), *input.shape[axis + 1 :])
+    return Shapes((shape, shape))
+
+
+@rule("kthvalue")
+def kthvalue(
+    lo: Lowering, input: Node, k: Value, dim: Value = -1, keepdim: bool = False, *, out: Value = None
+) -> Shapes:
+    return _reduced(lo, input, dim, keepdim, k)
+
+
+@rule("mode")
+def mode(lo: Lowering, input: Node, dim: Value = -1, keepdim: bool = False, *, out: Value = None) -> Shapes:
+    return _reduced(lo, input, dim, keepdim)
+
+
+@rule("median", "nanmedian")
+def median(lo: Lowering, input: Node, dim: Value = None, keepdim: bool = False, *, out: Value = None) -> Shapes:
+    return Shapes(((),)) if dim is None else _reduced(lo, input, dim, keepdim)
 
 
 @rule("multinomial")

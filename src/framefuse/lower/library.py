@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -53,18 +55,20 @@ def commits(target: Value) -> bool:
 class OnCopies:
     """Runs an in-place call on copies of the operands that it writes: returns its result, then each copy.
 
-    ``places`` are the written operands: a position in ``args``, or a name in ``kwargs``. Strides are kept.
+    ``places`` are the written operands: a position in ``args``, or a name in ``kwargs``. Strides are kept. Those
+    ``spared`` are written themselves: nobody else has them.
     """
 
     target: Callable[..., Value]
     places: tuple[int | str, ...]
+    spared: tuple[int | str, ...] = ()
     writes: ClassVar[bool] = True  # its results count writes
 
     def __call__(self, *args: Value, **kwargs: Value) -> tuple[Value, ...]:
         positional, named, copies = list(args), dict(kwargs), []
         for place in self.places:
             holder: Value = named if isinstance(place, str) else positional
-            value = holder[place].clone()
+            value = holder[place] if place in self.spared else holder[place].clone()
             copies.append(value)
             holder[place] = value
         result = self.target(*positional, **named)
@@ -100,18 +104,55 @@ class BeforeWrite:
 
 
 @dataclass(frozen=True, slots=True)
-class NoView:
-    """Gives what a view shows as a tensor that is no view, with the count of writes of what it is made from: a tensor
-    that the program has turned in place.
+class ThroughView:
+    """Writes to a tensor as if through a view of it: autograd makes the node of a tensor that is a view itself anew at
+    once where that is written, but only for whoever asks where another view is.
     """
 
     target: Callable[..., Value]
 
-    def __call__(self, base: torch.Tensor, *args: Value, **kwargs: Value) -> Value:
-        tensor = self.target(base, *args, **kwargs).data
-        if not base.is_inference():
-            torch._C._autograd._unsafe_set_version_counter((tensor,), (base._version,))
+    def __call__(self, tensor: torch.Tensor, *args: Value) -> Value:
+        return self.target(tensor.view_as(tensor) if tensor._is_view() else tensor, *args)
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """Turns a tensor that the program has turned in place (``t_``, ``unsqueeze_``): views made before stay views of it.
+    Its count of writes has this one already.
+    """
+
+    target: Callable[..., Value]
+
+    def __call__(self, tensor: torch.Tensor, *args: Value) -> Value:
+        count = None if tensor.is_inference() else tensor._version
+        self.target(tensor, *args)
+        if count is not None:
+            torch._C._autograd._unsafe_set_version_counter((tensor,), (count,))
         return tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """Runs a Python function of torch's whose warnings are an effect of the trace."""
+
+    target: Callable[..., Value]
+
+    def __call__(self, *args: Value, **kwargs: Value) -> Value:
+        warn, thread = warnings.warn, threading.get_ident()
+
+        def tell(*args: Value, **kwargs: Value) -> None:
+            if threading.get_ident() != thread:
+                warn(*args, **kwargs)
+
+        warnings.warn = tell
+        try:
+            return self.target(*args, **kwargs)
+        finally:
+            warnings.warn = warn
+
+    @property
+    def __name__(self) -> str:
+        return getattr(self.target, "__name__", "call")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,14 @@ from framefuse.lower.context import Lowering
 from framefuse.lower.library import (
     NAMED_PARTS,
     Parts,
+    Silent,
     UnderAutocast,
     commits,
     of_torch,
     sized_by_data,
 )
+from framefuse.lower.own_memory import computed
+from framefuse.lower.rules import Counted, Shapes
 from framefuse.lower.values import Values
 
 
@@ -44,6 +47,9 @@ class LibraryCalls:
         self.bound: list[tuple[Symbol, Node, int]] = []
         self.kept: list[Node] = []
         self.copies: dict[tuple[Node, tuple[int, ...]], Node] = {}
+        self.lies: dict[Node, tuple[int, ...] | None] = {}  # computed nodes, as the first value does that has them
+        self.unset: set[Symbol] = set()  # sizes that no result has told yet
+        self.counts: dict[Node, Symbol] = {}  # how many elements are not zero, where a call has told
 
     def library(
         self,
@@ -77,6 +83,8 @@ class LibraryCalls:
             target = UnderAutocast(target, call.autocast)
         elif around not in ((), call.autocast) and any(policy(call.name, kind) != "alone" for kind, _ in around):
             target = UnderAutocast(target, ())  # an equal one casts nothing more
+        if call.warns:
+            target = Silent(target)
         known = _constant(operands) and not sized_by_data(call, self.trace.metas)
         if shapes is None and known and of_torch(call.target) and not call.random and _no_numbers(template, named):
             shapes = [tuple(map(expr, meta.sizes)) for meta in metas]
@@ -102,17 +110,8 @@ class LibraryCalls:
         return tuple(results)
 
     def _result(self, call: Node, path: tuple[int, ...], meta: TensorMeta, shape: Shape | None) -> Node:
-        fresh: list[tuple[Symbol, int]] = []
         if shape is None:
-            sizes: list[Expr] = []
-            for dimension, size in enumerate(meta.sizes):
-                symbol = Symbol(f"u{len(self.builder.bound)}")
-                self.builder.bound.add(symbol)
-                self.builder.extents.add(symbol)
-                self.builder.hints[symbol] = size
-                fresh.append((symbol, dimension))
-                sizes.append(symbol.expr)
-            shape = tuple(sizes)
+            shape = tuple(self._unset(size).expr for size in meta.sizes)
         try:
             self.builder.settle_ties(meta, shape)
         except Unprovable as error:
@@ -122,8 +121,48 @@ class LibraryCalls:
         strides = dense_strides(shape, order)
         dtype = BY_TORCH[meta.dtype]
         node = self.builder.opaque("result", (call,), (("path", path),), dtype, shape, strides, meta.device)
-        self.bound += [(symbol, node, dimension) for symbol, dimension in fresh]
+        for dimension, size in enumerate(shape):
+            symbol = next(iter(size.symbols), None)
+            if symbol in self.unset:
+                self.unset.remove(symbol)
+                self.bound.append((symbol, node, dimension))
         return node
+
+    def _unset(self, hint: int) -> Symbol:
+        """A symbol for a size that the next result with it tells."""
+        symbol = Symbol(f"u{len(self.builder.bound)}")
+        self.builder.bound.add(symbol)
+        self.builder.extents.add(symbol)
+        self.builder.hints[symbol] = hint
+        self.unset.add(symbol)
+        return symbol
+
+    def opened(self, given: Shapes, metas: Sequence[TensorMeta]) -> Sequence[Shape] | None:
+        """The shapes that a rule gives, with a symbol for each size that only the call tells; None where they have not
+        as many dimensions as the results had.
+        """
+        if [len(shape) for shape in given.shapes] != [len(meta.sizes) for meta in metas]:
+            return None
+        return [
+            tuple(
+                self._counted(size.of, hint).expr if isinstance(size, Counted) else size
+                for size, hint in zip(shape, meta.sizes, strict=True)
+            )
+            for shape, meta in zip(given.shapes, metas, strict=True)
+        ]
+
+    def forget_unset(self) -> None:
+        """No result will tell the sizes that a rule asked for last."""
+        self.counts = {of: symbol for of, symbol in self.counts.items() if symbol not in self.unset}
+        self.unset.clear()
+
+    def _counted(self, of: Node | None, hint: int) -> Symbol:
+        if of is None:
+            return self._unset(hint)
+        symbol = self.counts.get(of)
+        if symbol is None:
+            symbol = self.counts[of] = self._unset(hint)
+        return symbol
 
     def element(self, result: Node, hint: int) -> Symbol:
         """The symbol for the one element of a library call's result."""
@@ -203,15 +242,30 @@ class LibraryCalls:
             fact = f"Sizes that are known only while it runs decide which element gets which random number ({error})."
             raise Stop(reason("memory-order", fact, call.line)) from error
 
+    def lies_as(self, result: Node, value: int) -> bool:
+        """Whether a library's result lies as a value does: a rule may give that of an earlier call again."""
+        meta, strides = self.trace.metas[value], self.builder.sizes(result.strides or ())
+        return dense_order(meta.sizes, strides) == dense_order(meta.sizes, meta.strides)
+
+    def made(self, value: int) -> None:
+        """A value has new contents."""
+        node, meta = computed(self.values.contents[value]), self.trace.metas[value]
+        if node.strides is None:
+            self.lies.setdefault(node, dense_order(meta.sizes, meta.strides))
+
     def _as_it_lies(self, value: int) -> Node:
         """The value's node; where that is another tensor, whose dimensions lie in another order than eager's own do, a
         copy: torch's results lie as its operands do.
         """
         node, meta = self.values.contents[value], self.trace.metas[value]
         order = dense_order(meta.sizes, meta.strides)
-        if node.op not in ("input", "result") or node.strides is None or order is None:
+        if order is None or (node.op not in ("input", "result") and node.strides is not None):
             return node
-        if dense_order(meta.sizes, self.builder.sizes(node.strides)) == order:
+        if node.strides is None:
+            lies = self.lies.get(computed(node), order)
+        else:
+            lies = dense_order(meta.sizes, self.builder.sizes(node.strides))
+        if lies == order or (node.strides is None and lies is None):
             return node
         copy = self.copies.get((node, order))
         if copy is None:

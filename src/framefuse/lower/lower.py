@@ -192,19 +192,20 @@ class _Lowerer:
         of what it computes from that.
         """
         meta = self.trace.metas[value]
-        if not meta.requires_grad or meta.view or not call.grad_enabled or value not in self.leaving:
+        if not meta.requires_grad or meta.view or call.reshapes or value not in self.leaving or not call.grad_enabled:
             return False
         return node.dtype.is_float and any(self.values.contents[operand] is node for operand in refs(call.args))
 
     def _define(self, call: Call, path: tuple[int, ...], value: int, node: Node) -> None:
         plain = computed(node)
-        own = plain if plain.op == "result" and plain not in self.taken else None
+        own = plain if plain.op == "result" and plain not in self.taken and self.calls.lies_as(plain, value) else None
         self.taken.add(plain)
         contents = node = self.lasting.made(call, value, node)
         node = self.gradients.shown(call, value, node, self.leaving)
         self.computed.append(node)
         self.definer[value] = Definition(call, path, own, self.index)
         self.values.define(value, contents, self.gradients.made(call, value, node))
+        self.calls.made(value)
         self._bind_symbols(value, node.shape)
 
     def _by_rule(self, call: Call, fresh: Sequence[tuple[tuple[int, ...], int]]) -> tuple[Node, ...] | None:
@@ -220,9 +221,8 @@ class _Lowerer:
         if result is None:
             return None
         if isinstance(result, Shapes):
-            if not self._shapes_agree(call, result.shapes, metas):
-                return None
-            return self._by_library(call, fresh, result.shapes)
+            shapes = self._agreed(call, result, metas)
+            return None if shapes is None else self._by_library(call, fresh, shapes)
         nodes = []
         for (path, _), meta in zip(fresh, metas, strict=True):
             node = follow(result, path)
@@ -279,13 +279,14 @@ class _Lowerer:
             and self.builder.sizes(node.shape) == meta.sizes
         )
 
-    def _shapes_agree(self, call: Call, shapes: Sequence[Shape], metas: Sequence[TensorMeta]) -> bool:
-        agree = len(shapes) == len(metas) and all(
-            self.builder.sizes(shape) == meta.sizes for shape, meta in zip(shapes, metas, strict=True)
-        )
-        if not agree:
+    def _agreed(self, call: Call, given: Shapes, metas: Sequence[TensorMeta]) -> Sequence[Shape] | None:
+        """The shapes that a rule gives; None where they are not those that eager gave."""
+        shapes = self.calls.opened(given, metas)
+        if shapes is None or [self.builder.sizes(shape) for shape in shapes] != [meta.sizes for meta in metas]:
+            self.calls.forget_unset()
             self.notes.append((call.name, "the shape rule disagrees with eager"))
-        return agree
+            return None
+        return shapes
 
     def _argument(self, value: Value) -> Value:
         if isinstance(value, Ref):
@@ -423,6 +424,7 @@ class _Lowerer:
             raise Stop(reason("in-place", fact, unseen.line, "Write a clone(), or compute a new tensor."))
         node = self.gradients.written(call, value, node) if tracked else node
         self.values.assign(value, node, index, call.line, tracked, self.gradients.keep, counted)
+        self.calls.made(value)
 
     def _finish(self, index: int, call: Call, written: tuple[int, ...]) -> None:
         """The end of a call that began to fill its operands: they are its results, in the same memory."""
@@ -443,9 +445,8 @@ class _Lowerer:
         """The shapes of what an in-place call gives beside its writes, None where no rule knows them."""
         result = self._rule_result(call) if fresh else None
         metas = [self.trace.metas[value] for _, value in fresh]
-        if isinstance(result, Shapes) and self._shapes_agree(call, result.shapes, metas):
-            return result.shapes
-        return (self._probed(call, metas) if fresh else None) or [None] * len(fresh)
+        shapes = self._agreed(call, result, metas) if isinstance(result, Shapes) else None
+        return shapes or (self._probed(call, metas) if fresh else None) or [None] * len(fresh)
 
     def _new_contents(self, call: Call, value: int) -> Node | None:
         """The written operand's contents by the rule of the call, in its own dtype and shape; None without one."""
@@ -523,6 +524,8 @@ class _Lowerer:
                 raise Stop(reason("run-time-size", fact, line, "Compute with the size of an argument instead."))
         for relation in relations:
             known = relation.substitute(self.symbols)
+            if isinstance(known, Relation) and known.constant is True:
+                continue
             if not self.builder.bound.isdisjoint(known.left.symbols | known.right.symbols):
                 fact = f"The program branches on a size that is known only while it runs ({relation})."
                 raise Stop(reason("run-time-size", fact, relation.line))

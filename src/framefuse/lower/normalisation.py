@@ -23,11 +23,11 @@ def _inner(node: Node) -> DType:
     return node.dtype if node.dtype.name == "float64" else FLOAT32
 
 
-def _scaled(lo: Lowering, node: Node, weight: Node | None, bias: Node | None, whole: bool = True) -> Node:
-    """``node * weight + bias`` in the node's dtype; ``whole`` says that eager's backward is one node for all three."""
+def _scaled(lo: Lowering, node: Node, weight: Node | None, bias: Node | None) -> Node:
+    """``node * weight + bias`` in the node's dtype."""
 
     def shifted(a: Element, b: Element) -> Element:
-        return (a + b).derived("shifted", a, b) if whole else a + b
+        return (a + b).derived("shifted", a, b)
 
     for factor, formula in ((weight, lambda a, w: a * w), (bias, shifted)):
         if factor is not None:
@@ -70,7 +70,8 @@ def rms_norm(lo: Lowering, input: Node, normalized_shape: Value, weight: Value =
     node = lo.cast(input, _inner(input))
     small = EPSILON[input.dtype.name if input.dtype.name == "float64" else "float32"] if eps is None else eps
     squares = mean_of(lo, lo.compute(lambda a: a * a, node), axes, True)
-    node = lo.compute(lambda a, s: a * e.rsqrt(s + small), node, squares)
+    scale = lo.compute(lambda s: e.rsqrt(s + small), squares)  # of a row, before it is one of each element
+    node = lo.compute(lambda a, r: a * r, node, scale)
     result = lo.cast(node, input.dtype)
     if weight is None:
         return result
@@ -90,9 +91,38 @@ def group_norm(
     # Named as a product, so that the channel of a point is ``group * inner + rest`` and not divided at every point.
     shape = (batch, groups * inner, *rest)
     node = lo.expand(lo.cast(input, _inner(input)), shape)
-    node = lo.reshape(node, (batch, groups, inner * product(rest)))
-    node = lo.reshape(standardise(lo, node, (2,), eps), shape)
-    return lo.cast(_scaled(lo, node, _channel(lo, weight, node), _channel(lo, bias, node), whole=False), input.dtype)
+    by_group = (batch, groups, inner, *rest)
+    axes = tuple(range(2, len(by_group)))
+    total = lo.total(by_group, axes)
+    count = total if total.constant is None else total.constant
+
+    def by_channel(group: Node) -> Node:
+        """A value of each group for each of its channels, by which a point finds it without a division."""
+        return lo.reshape(lo.expand(lo.reshape(group, (batch, groups, ONE)), (batch, groups, inner)), shape[:2])
+
+    def wide(channel: Node) -> Node:
+        return lo.reshape(channel, (*channel.shape, *[ONE] * len(rest)))
+
+    parts = lo.reshape(node, by_group)
+    mean = lo.compute(lambda s: s / count, by_channel(lo.reduce("sum", parts, axes)))
+    centred = lo.compute(lambda a, m: a - m, node, wide(mean))
+    if lo.sums_squares(node):
+        squares = moments(lo, parts, axes)[1]
+    else:
+        away = lo.compute(lambda a: a * a, centred)
+        squares = lo.reduce("sum", lo.reshape(away, by_group), axes, True)
+    scale = lo.compute(lambda s: e.rsqrt(s / count + eps), squares)
+    given = [lo.cast(each, node.dtype) if each is not None else None for each in (weight, bias)]
+    factors = [lo.resized(each, shape[1:2]) if each is not None else None for each in given]
+    factor = by_channel(scale)
+    if factors[0] is not None:
+        factor = lo.compute(lambda s, w: s * w, factor, factors[0])
+    result = lo.compute(lambda a, f: a * f, centred, wide(factor))
+    if factors[1] is not None:
+        result = lo.compute(lambda a, b: a + b, result, lo.along(factors[1], 1, len(shape)))
+    present = [factor is not None for factor in factors]
+    operands = (node, centred, scale, *(factor for factor in factors if factor is not None))
+    return lo.cast(lo.derived(result, "group_norm", operands, *present), input.dtype)
 
 
 def _channel(lo: Lowering, factor: Value, node: Node) -> Node | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from framefuse.errors import Stop
-from framefuse.ir.builder import ONE, Unprovable
+from framefuse.ir.builder import ONE, ZERO, Unprovable
 from framefuse.ir.graph import Late, Node, Output, Write
 from framefuse.ir.ops import CALL, TABLE
 from framefuse.ir.stops import reason
@@ -18,7 +18,7 @@ from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, refs
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 from framefuse.lower.gradients import KEPT, Gradients, peel
-from framefuse.lower.library import BeforeWrite, NoView
+from framefuse.lower.library import BeforeWrite, ThroughView, Turned
 from framefuse.lower.own_memory import Copies, computed
 from framefuse.lower.values import Values
 
@@ -91,9 +91,19 @@ class Outputs:
         for value in numbers:
             if value not in late:
                 self._make_alone(value)
+        writes = len(self.late)
         for value in late:
             self._make_late(value)
+        self.late[writes:] = self._in_order(self.late[writes:])
         return tuple(self.found.values())
+
+    def _in_order(self, late: Sequence[Late]) -> list[Late]:
+        """Calls in the order of the program: what it turns in place, it reads before and behind that."""
+        places, place = [], 0
+        for call in late:
+            place = self.definer[call.results[0][0]].index if call.results else place
+            places.append(place)
+        return [late[number] for number in sorted(range(len(late)), key=places.__getitem__)]
 
     def _watched(self, numbers: Sequence[int]) -> set[int]:
         """What autograd keeps of values that leave through ``.data``, whose writes it does not see: these have counts
@@ -133,11 +143,24 @@ class Outputs:
                 continue
             hidden, contents = self._hidden(), self._own(value, None)
             self.found[hidden] = replace(contents, value=hidden, requires_grad=True)
-            write = Late(torch.Tensor.copy_, "copy_", (Ref(value), Ref(hidden)), {}, requires_grad=True)
+            copy = torch.Tensor.copy_ if self._is_written_itself(value) else ThroughView(torch.Tensor.copy_)
+            write = Late(copy, "copy_", (Ref(value), Ref(hidden)), {}, requires_grad=True)
             self.late.append(write)
             if bumps > 1:
                 more = Late(torch._C._increment_version, "version", ([Ref(value)] * (bumps - 1),), {})
                 self.late.append(more)
+
+    def _is_written_itself(self, value: int) -> bool:
+        """Whether the last write to an input that autograd saw was to the input itself, not to a part or another view
+        of it.
+        """
+        family = self.trace.metas[value].family
+        for call in reversed(self.trace.calls):
+            for number in call.written if call.grad_enabled else ():
+                if self.trace.metas[number].family == family:
+                    parts = call.target == "setitem" or call.name == "__setitem__"
+                    return number == value and not (parts and isinstance(call.args[1], (int, slice, tuple)))
+        return True
 
     def _hidden(self) -> int:
         """The number of an output that only late calls read."""
@@ -239,8 +262,8 @@ class Outputs:
         earlier = definition.index < self.values.last_write.get(self.trace.metas[value].storage, -1)
         if earlier and self._is_fragile(value):
             target = BeforeWrite(target)
-        if self._is_turned(value) and not self._carries(value):
-            target = NoView(target)
+        if self._is_turned(value):
+            target = Turned(getattr(torch.Tensor, f"{name}_"))
         self.late.append(Late(target, name, args, kwargs, (result,), grad, self._carries(value)))
 
     def _is_fragile(self, value: int) -> bool:
@@ -308,9 +331,13 @@ class Outputs:
         else:
             axes = unclear(meta.sizes, meta.strides) or self._hidden_axes(meta, contents)
             sizes = tuple(node.shape[axis] for axis in axes)
-        for size in sizes:
+        wanted = [(size, ONE) for size in sizes]
+        turned = contents.dtype.kind == "complex" or self._rests_on_turned(contents)
+        if 0 in meta.sizes and len(meta.sizes) > 1 and turned:  # what has no element lies in no order
+            wanted.append((node.shape[meta.sizes.index(0)], ZERO))
+        for size, one in wanted:
             try:
-                self.builder.require("==", size, ONE, "the order of dimensions in memory")
+                self.builder.require("==", size, one, "the order of dimensions in memory")
             except Unprovable as error:
                 fact = f"Sizes that are known only while it runs decide how a result lies in memory ({error})."
                 line = self.definer[value].call.line

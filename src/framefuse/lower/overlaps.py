@@ -13,7 +13,7 @@ from framefuse.ir.numbers import Expr
 from framefuse.ir.ops import POINTWISE, TABLE
 from framefuse.ir.trace import Call, refs
 from framefuse.ir.values import Value
-from framefuse.lower.aliases import Path, path_between, replay
+from framefuse.lower.aliases import VIEWS, Path, path_between, replay
 from framefuse.lower.context import Lowering
 from framefuse.lower.indexing import getitem
 from framefuse.lower.rules import Unsupported
@@ -119,7 +119,7 @@ def _apart(lo: Lowering, target: Node, read: Node) -> bool:
 
 def _steps(node: Node) -> Path:
     path = [node]
-    while path[-1].op in ("reshape", "permute", "slice", "expand"):
+    while path[-1].op in VIEWS:
         path.append(path[-1].inputs[0])
     return tuple(reversed(path))
 

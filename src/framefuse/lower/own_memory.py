@@ -13,6 +13,7 @@ from framefuse.ir.strides import dense_order, row_major
 from framefuse.ir.trace import Call, Ref, TensorMeta
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
+from framefuse.lower.library import OnCopies, commits
 
 MADE = Ref(-1)  # the operand of a call of our own
 Order = tuple[int, ...]
@@ -37,10 +38,19 @@ class Copies:
         """A node with these contents that nobody else has; ``own`` is the library result that may be given as it is."""
         plain = computed(node)
         order = dense_order(meta.sizes, meta.strides) or tuple(range(len(meta.sizes)))
-        if plain in self.given or (plain.op in ("input", "result") and plain is not own):
+        alone = plain.op not in ("input", "result") or plain is own or self._is_fresh(plain, order)
+        if plain in self.given or not alone:
             node = plain = self._clone(plain, order, meta)
         self.given[plain] = order
         return node
+
+    def _is_fresh(self, node: Node, order: Order) -> bool:
+        """Whether a node is a copy that a library call has written, which lies in this order: nobody else has it."""
+        target = node.inputs[0].attr("target") if node.op == "result" else None
+        if not isinstance(target, OnCopies) or commits(target) or node.strides is None:
+            return False
+        lies = dense_order(self.builder.sizes(node.shape), self.builder.sizes(node.strides))
+        return node.attr("path")[0] > 0 and lies == order
 
     def _clone(self, node: Node, order: Order, meta: TensorMeta) -> Node:
         """A copy of an input, a library result or what is given already."""

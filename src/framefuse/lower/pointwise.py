@@ -11,9 +11,10 @@ from framefuse.ir.graph import Node
 from framefuse.ir.values import Value
 from framefuse.lower import element as e
 from framefuse.lower.context import Lowering, rounded
+from framefuse.lower.counted_shapes import positions
 from framefuse.lower.element import Element, fma, where
 from framefuse.lower.promotion import is_number, result_dtype, to_float
-from framefuse.lower.rules import Unsupported, register, rule
+from framefuse.lower.rules import Shapes, Unsupported, register, rule
 
 # ---- mathematics: float result, one row each -------------------------------------------------------------------------
 
@@ -303,6 +304,8 @@ def power(lo: Lowering, input: Value, exponent: Value, *, out: Value = None) -> 
     def step(value: Element) -> Element:
         return _rounded(value, dtype) if twice else value
 
+    if exponent is False and dtype.is_float:  # no number 0 to eager's derivative, which divides by the base
+        return lo.compute(lambda a, b: a.number(1).derived("power", a, numbers=(0.0, -1.0)), input, exponent)
     if isinstance(exponent, (int, float)) and float(exponent) in _POWERS:
         chosen = _POWERS[float(exponent)]
         rooted = dtype.name == "float16" and abs(exponent) == 0.5  # pow itself: of -inf it is not NaN
@@ -515,7 +518,11 @@ def bitwise_not(lo: Lowering, input: Node, *, out: Value = None) -> Node:
 
 
 @rule("where")
-def where_(lo: Lowering, condition: Node, input: Value, other: Value, *, out: Value = None) -> Node:
+def where_(
+    lo: Lowering, condition: Node, input: Value = None, other: Value = None, *, out: Value = None
+) -> Node | Shapes:
+    if input is None and other is None:
+        return positions(condition)
     if condition.dtype is not BOOL or not (isinstance(input, Node) or isinstance(other, Node) or is_number(input)):
         raise Unsupported("condition is no bool")
     dtype = result_dtype((input, other), lo.default)

@@ -12,6 +12,7 @@ import torch
 
 from framefuse.ir.builder import Shape
 from framefuse.ir.graph import Node
+from framefuse.ir.numbers import Expr
 from framefuse.ir.values import Value
 
 OVERLOADS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
@@ -22,10 +23,22 @@ class Unsupported(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Counted:
+    """A size that is known once the call has run: how many elements of ``of`` are not zero, or a size of the call's own
+    where that is None.
+    """
+
+    of: Node | None = None
+
+
+OpenShape: TypeAlias = tuple[Expr | Counted, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Shapes:
     """A rule's answer for a call that stays with the library but whose results' sizes are known: one shape each."""
 
-    shapes: tuple[Shape, ...]
+    shapes: tuple[OpenShape, ...]
 
 
 Lowered: TypeAlias = Node | Shapes | tuple[Node, ...]  # what a rule makes of a call
@@ -130,11 +143,12 @@ def _qualified(packet: torch._ops.OpOverloadPacket) -> tuple[str, str, str]:
 
 
 def shapes_of(result: Value) -> Iterator[Shape]:
-    """The shapes in a rule's answer."""
+    """The shapes in a rule's answer, without the sizes that only the call tells."""
     if isinstance(result, Node):
         yield result.shape
     elif isinstance(result, Shapes):
-        yield from result.shapes
+        for shape in result.shapes:
+            yield tuple(size for size in shape if not isinstance(size, Counted))
     elif isinstance(result, (tuple, list)):
         for part in result:
             yield from shapes_of(part)

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from framefuse.errors import Stop
+from framefuse.ir.builder import Unprovable
 from framefuse.ir.graph import Node
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
-from framefuse.ir.strides import dense_order
 from framefuse.ir.trace import Trace, outside, refs
 from framefuse.lower.aliases import AliasSet, Inexpressible, Path, replay, scatter
 from framefuse.lower.context import Lowering
@@ -63,10 +63,6 @@ class Values:
         path = shared.paths[value]
         if path is None:
             raise _stop("a view of unknown form is written", line)
-        if shared.root in self.inputs and path:
-            root = self.trace.metas[shared.root]
-            if dense_order(root.sizes, root.strides) is None:  # elements of it may share memory
-                raise _stop("a view of an input with gaps or shared elements is written", line)
         whole = self._whole(shared, path, meta.family, node, line)
         for family, before in shared.seen.items():
             shared.seen[family] = whole if tracked and family == meta.family else keep(whole, before)
@@ -88,7 +84,7 @@ class Values:
         """The contents of the root with ``node`` where the path leads."""
         try:
             return scatter(self.lowering, path, shared.seen[family], node)
-        except Inexpressible as error:
+        except (Inexpressible, Unprovable) as error:
             raise _stop(f"a write goes through a view ({error}) that has no pure form", line) from error
 
     def is_known(self, value: int) -> bool:

@@ -9,12 +9,14 @@ import torch
 from framefuse.ir.builder import ONE, Shape
 from framefuse.ir.dtypes import BOOL
 from framefuse.ir.graph import Node
-from framefuse.ir.numbers import Expr, expr, product
+from framefuse.ir.numbers import Expr, cancelled, expr, product
+from framefuse.ir.strides import row_major
 from framefuse.ir.values import Value
 from framefuse.lower.borders import BORDERS, bordered
 from framefuse.lower.context import Lowering
+from framefuse.lower.counted_shapes import repeated
 from framefuse.lower.promotion import is_number, result_dtype
-from framefuse.lower.rules import Unsupported, rule
+from framefuse.lower.rules import Shapes, Unsupported, rule
 
 # ---- other shapes ----------------------------------------------------------------------------------------------------
 
@@ -28,7 +30,20 @@ def fill_in(lo: Lowering, total: Expr, shape: Shape) -> Shape:
         raise Unsupported("a size is undetermined")
     if rest.constant is None:
         lo.require("!=", rest, expr(0), "a size of -1")
-    return tuple(total // rest if size.constant == -1 else size for size in shape)
+    left = _quotient(lo, *lo.cancelled(total, rest))
+    return tuple(left if size.constant == -1 else size for size in shape)
+
+
+def _quotient(lo: Lowering, total: Expr, rest: Expr) -> Expr:
+    """``total // rest``, as a product of run-time sizes with a quotient of others where that has no rest."""
+    (known,) = lo.cancelled(total)
+    if known is total or lo.size(known) % lo.size(rest):
+        return total // rest
+    more = total // known
+    known, rest = cancelled((known, rest), rest.symbols)  # none of which is zero
+    quotient = known // rest if rest.constant is not None else expr(lo.size(known) // lo.size(rest))
+    lo.require("==", quotient * rest, known, "a size of -1")
+    return more * quotient
 
 
 @rule("reshape", "Tensor.view", "Tensor.view_as", "Tensor.reshape_as", "_unsafe_view", "view_copy")
@@ -165,9 +180,12 @@ def expand_as(lo: Lowering, input: Node, other: Node) -> Node:
 
 
 @rule("repeat", "tile", "Tensor.repeat")
-def repeat(lo: Lowering, input: Node, *sizes: Value, **named: Value) -> Node:
+def repeat(lo: Lowering, input: Node, *sizes: Value, **named: Value) -> Node | Shapes:
     given = named.get("repeats", named.get("dims"))
-    counts = lo.shape_of(given) if given is not None else lo.shape_of(*sizes)
+    wanted = sizes if given is None else (given,)
+    if len(sizes) > 1 and any(isinstance(size, Node) for size in sizes):
+        return repeated(input.shape, sizes)
+    counts = lo.shape_of(*wanted)
     extra = len(counts) - len(input.shape)
     if extra < 0:  # only tile allows it: the missing counts are 1
         counts, extra = (ONE,) * -extra + counts, 0
@@ -318,12 +336,41 @@ def roll(lo: Lowering, input: Node, shifts: Value, dims: Value = None) -> Node:
     if dims is None or dims == ():
         if len(moves) != 1:
             raise Unsupported("several shifts")
+        rows = input.device == "cpu" and type(moves[0]) is int and _lies_apart(lo, input)
+        if rows and abs(moves[0]) < lo.size(input.shape[-1]):
+            return _roll_rows(lo, input, len(input.shape) - 1, moves[0])
         line = lo.reshape(input, (lo.count(input.shape),))
         return lo.reshape(_roll(lo, line, 0, moves[0]), input.shape)
     axes = dims if isinstance(dims, (tuple, list)) else (dims,)
     for move, dim in zip(moves, axes, strict=True):
         input = _roll(lo, input, lo.axis(dim, len(input.shape)), move)
     return input
+
+
+def _lies_apart(lo: Lowering, node: Node) -> bool:
+    """Whether a node is a view of an input, or an input, whose elements do not follow each other in memory."""
+    base = node
+    while base.op in ("permute", "expand", "slice"):
+        base = base.inputs[0]
+    if base.strides is None or not node.shape or 0 in lo.sizes(node.shape):
+        return False
+    return base is not node or lo.sizes(base.strides) != row_major(lo.sizes(base.shape))
+
+
+def _roll_rows(lo: Lowering, node: Node, axis: int, shift: int) -> Node:
+    """The roll of all elements in row-major order up to ``axis``, by less than one of its rows: what leaves a row comes
+    from the row beside it. So no element is looked for by division, as in the line of all.
+    """
+    size = node.shape[axis]
+    if shift == 0 or axis < 0:
+        return node
+    lo.require("<=", expr(abs(shift)), size, "roll")
+    beside = _roll_rows(lo, node, axis - 1, 1 if shift > 0 else -1) if axis else node
+    if shift > 0:
+        parts = lo.narrow(beside, axis, size - shift, expr(shift)), lo.narrow(node, axis, 0, size - shift)
+    else:
+        parts = lo.narrow(node, axis, -shift, size + shift), lo.narrow(beside, axis, 0, expr(-shift))
+    return lo.cat(parts, axis)
 
 
 def _roll(lo: Lowering, node: Node, axis: int, shift: Value) -> Node:

@@ -40,6 +40,23 @@ def test_other_sizes(function):
     assert state.dispatch.hits >= 3, (state.reasons, len(state.products))
 
 
+def chosen(x):
+    middle, place = x.flatten(2).median(-1)
+    often, third = x.mode(1, keepdim=True)[0], torch.kthvalue(x, 3, dim=2)
+    return middle.reshape(-1) + place.flatten(), often * 2 + x, third.values.reshape(-1, x.shape[3]), x.nanmedian() + 1
+
+
+def test_one_chosen_along_a_dimension():
+    fast = framefuse.compile(chosen)
+    for sizes in ((1, 3, 8, 9), (2, 3, 8, 9), (2, 4, 11, 7), (1, 1, 3, 12), (2, 2, 5, 1)):
+        x = torch.randn(sizes)
+        for mine, other in zip(fast(x), chosen(x), strict=True):
+            torch.testing.assert_close(mine, other)
+    assert fast.hits >= 3
+    with pytest.raises(RuntimeError):  # no third one: eager's error
+        fast(torch.randn(1, 3, 2, 4))
+
+
 @pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("first", [3, 4, 5, 20])
 @pytest.mark.parametrize("shape", [(), (4,)])

@@ -2,28 +2,24 @@
 
 import itertools
 import types
-import warnings
 from collections import Counter
 
 import pytest
 import torch
 from tests.unit.lower.recording import copy, run
+from tests.unit.operator_database import OPERATORS
 
 from framefuse.capture.record import record
 from framefuse.errors import Stop
 from framefuse.ir.verify import verify
 from framefuse.lower import lower
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from torch.testing._internal.common_methods_invocations import op_db
-
 WIDE = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
 OTHER = (torch.float64, torch.float16, torch.int32, torch.uint8)
 SAMPLES = {**dict.fromkeys(WIDE, 3), **dict.fromkeys(OTHER, 1)}
 # Results that are not determined by the arguments.
 UNDETERMINED = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted")
-FOLDERS = sorted({op.name[0] for op in op_db})
+FOLDERS = sorted({op.name[0] for op in OPERATORS})
 TOTAL: Counter[str] = Counter()
 
 
@@ -102,7 +98,7 @@ def check_sample(name, args):
 @pytest.mark.parametrize("letter", FOLDERS)
 def test_operators_named_with(letter):
     wrong = []
-    for op in (op for op in op_db if op.name[0] == letter):
+    for op in (op for op in OPERATORS if op.name[0] == letter):
         for dtype, count in SAMPLES.items():
             if dtype not in op.supported_dtypes("cpu"):
                 continue
@@ -123,5 +119,5 @@ def test_most_of_the_database_is_expressed():
     """Runs last in this file: how many operators have a sample that became primitives only."""
     if not TOTAL:
         pytest.skip("the samples were not run")
-    expressed = sum(TOTAL[f"{name} primitives"] > 0 for name in {op.name for op in op_db})
+    expressed = sum(TOTAL[f"{name} primitives"] > 0 for name in {op.name for op in OPERATORS})
     assert expressed >= 240, TOTAL

@@ -59,6 +59,8 @@ FUSED = {
     "of a transpose": lambda x: (x.t() * 2).cumsum(0),
     "of a constant": lambda x: torch.ones_like(x).cumsum(1) + x,
     "of a test": lambda x: (x > 0).cumsum(1) * 2,
+    "read twice": lambda x: (lambda y: y.sin() * y)(x.cumsum(1)),
+    "read twice, a step apart": lambda x: (lambda y: (y * 0.5).exp().sin() + y.relu() * y)((x * 2).cumsum(0)),
     "beside": lambda x: (x.cumsum(1), x.exp().cumsum(1)),
 }
 

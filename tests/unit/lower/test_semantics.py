@@ -170,15 +170,8 @@ def test_forms_of_writing():
     check(function, torch.randn(3, 4), torch.randn(3, 4) > 0)
 
 
-@pytest.mark.parametrize(
-    ("function", "x"),
-    [
-        (lambda x: x[0].add_(1), torch.randn(3, 8)[:, ::2]),  # a view of an input with gaps
-        (lambda x: (x * 1).as_strided((2,), (1,)).add_(1) + (x * 1).sum(), torch.randn(3, 4)),
-    ],
-)
-def test_what_has_no_pure_form_is_refused(function, x):
-    trace = trace_of(function, x)
+def test_what_has_no_pure_form_is_refused():
+    trace = trace_of(lambda x: (x * 1).as_strided((2,), (1,)).add_(1) + (x * 1).sum(), torch.randn(3, 4))
     with pytest.raises(Stop):
         lower(trace)
 

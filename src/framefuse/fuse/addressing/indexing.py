@@ -18,7 +18,7 @@ from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol
 
 Index = tuple[Expr, ...]
-MOVES = ("expand", "reshape", "permute", "slice")
+MOVES = ("expand", "reshape", "permute", "slice", "diagonal")
 
 
 class Split(Exception):
@@ -47,6 +47,8 @@ def operand_index(
     if node.op == "slice":
         starts, steps = node.attr("starts"), node.attr("steps")
         return tuple(position * step + start for position, start, step in zip(index, starts, steps, strict=True))
+    if node.op == "diagonal":
+        return (*index, index[-1])
     if node.op == "expand":
         skipped = len(index) - len(source.shape)
         pairs = zip(index[skipped:], source.shape, node.shape[skipped:], strict=True)

@@ -108,6 +108,11 @@ def _of_operands(node: Node, orders: Mapping[Node, Order]) -> Order | None:
     if node.op == "permute":
         place = {axis: position for position, axis in enumerate(node.attr("axes"))}
         return tuple(place[axis] for axis in order)
+    if node.op == "diagonal":  # it steps by both strides, so it lies where the larger one does
+        axis = len(node.shape) - 1
+        inner = max(order[::-1].index(axis), order[::-1].index(axis + 1))  # counted from the innermost
+        left = [place for place in order if place < axis or order[::-1].index(place) == inner]
+        return tuple(min(place, axis) for place in left) if axis else None
     if node.op in ("slice", "pad") or (node.op == "expand" and len(node.shape) == len(first.shape)):
         return order
     if kind == "reduce":

@@ -16,7 +16,7 @@ from framefuse.fuse.addressing.strided import Strides, View, strided
 from framefuse.fuse.graph.results import wanted
 from framefuse.fuse.grouping import kept
 from framefuse.fuse.grouping.cells import Cell, Group, scanned_axes
-from framefuse.fuse.grouping.digits import divided
+from framefuse.fuse.grouping.coordinates import divided
 from framefuse.fuse.grouping.groups import Groups, strides_of
 from framefuse.fuse.grouping.library_items import may_see_views
 from framefuse.fuse.grouping.products import product_order, product_view
@@ -130,6 +130,7 @@ class Grouping:
         if not needed and node not in self.binding and not node.attr("random") and node not in self.required:
             return
         group = self.call_group(node)
+        self.await_numbers(group, (node.attr("args"), node.attr("kwargs")))
         if node.attr("random"):
             if self.last_random is not None:
                 self.precede(group, self.last_random)
@@ -281,6 +282,8 @@ class Grouping:
             return True
         if len(users) == 1 and self.slides(node, cells):
             return True
+        if len(cells) == len(users) and self.saves_memory(node):
+            return True
         loads = costs.TWICE_LOADS
         if len(users) == 1 and len(cells) <= costs.TWICE_CELLS:
             if weight.loads <= loads[0] and weight.time <= costs.TWICE_IN_ONE:
@@ -298,6 +301,16 @@ class Grouping:
             return False
         narrow = weight.loads * node.dtype.size > weight.bytes and weight.bytes <= node.dtype.size
         return narrow and points(node, self.graph.hints) * node.dtype.size >= costs.WIDENED[0]
+
+    def saves_memory(self, node: Node) -> bool:
+        """Whether a GPU computes a large value again, in each kernel that reads it, from no more bytes than its own:
+        then it is not written.
+        """
+        target, weight = self.setting.targets(node.device), self.weights[node]
+        if target is None or not target.tiles or weight.time > costs.GPU_AGAIN[1] or not weight.loads:
+            return False
+        size = node.dtype.size
+        return weight.bytes <= size and points(node, self.graph.hints) * size >= costs.GPU_AGAIN[0]
 
     def slides(self, node: Node, cells: Sequence[tuple[Group, Cell]]) -> bool:
         """Whether one kernel reads a cheap value at places with constant distances, as the elements of a window: the
@@ -348,9 +361,7 @@ class Grouping:
         if self.callers:
             loops = TABLE[cell.node.op].kind in ("reduce", "scatter")  # over more than the node's own sizes
             sizes = [operand.shape for operand in cell.node.inputs] if loops else ()
-            for symbol in _symbols((cell.node.shape, sizes, [value for _, value in cell.node.attrs])):
-                if symbol in self.callers:
-                    self.precede(self.call_group(self.callers[symbol]), group)
+            self.await_numbers(group, (cell.node.shape, sizes, [value for _, value in cell.node.attrs]))
         if TABLE[cell.node.op].kind == "reduce":
             inner, axes = inner_index(group, cell)
             group.expand_reduce(cell, inner, axes)
@@ -358,6 +369,13 @@ class Grouping:
             group.expand_scan(cell, scanned_axes(group, cell) or ())
         else:
             group.expand(cell)
+
+    def await_numbers(self, group: Group, values: object) -> None:
+        """Lets the group run after the calls that set numbers in these values."""
+        for named in _symbols(values) if self.callers else ():
+            for symbol in self.graph.values.get(named, named.expr).symbols:  # calls name the trace's own symbols
+                if symbol in self.callers:
+                    self.precede(self.call_group(self.callers[symbol]), group)
 
     def keep(self, node: Node, users: dict[Group, list[Cell]], why: str, apart: bool = False) -> None:
         """Gives ``node`` memory: in a consumer's kernel unless ``apart``, in one with the same loops, or in its own."""
@@ -370,8 +388,8 @@ class Grouping:
             group = next(g for g in self.demands[node] if cell in self.demands[node][g])
         group.roots[node] = cell
         self.home[node] = group
-        for reduce in self.reductions_of(node):
-            self.reducing.setdefault((reduce.inputs[0], reduce.attr("axes")), {})[group] = None
+        for read in self.reduced_for(node):
+            self.reducing.setdefault(read, {})[group] = None
         self.compute(group, cell)
         self.publish(node, group)
 
@@ -426,7 +444,7 @@ class Grouping:
         """
         met: list[dict[Group, list[Cell]] | dict[Group, None]]
         met = [self.demands.get(source, {}) for source in self.sources(node)]
-        met += [self.reducing.get((reduce.inputs[0], reduce.attr("axes")), {}) for reduce in self.reductions_of(node)]
+        met += [self.reducing.get(read, {}) for read in self.reduced_for(node)]
         for readers in met:
             near = itertools.islice(reversed(readers), costs.SIBLINGS)
             for group in sorted(near, key=lambda g: -g.number):
@@ -448,6 +466,13 @@ class Grouping:
     def reductions_of(self, node: Node) -> list[Node]:
         """The reductions from which a value is computed element by element."""
         return [source for source in self.sources(node) if TABLE[source.op].kind == "reduce"]
+
+    def reduced_for(self, node: Node) -> Iterator[tuple[Node, Value]]:
+        """What is reduced where a value is computed from reductions, and the operands of that, with the axes."""
+        for reduce in self.reductions_of(node):
+            reduced = reduce.inputs[0]
+            for source in (reduced, *(reduced.inputs if TABLE[reduced.op].kind == "pointwise" else ())):
+                yield source, reduce.attr("axes")
 
     def sources(self, node: Node) -> Iterable[Node]:
         """Values from which ``node`` is computed by moves and pointwise operations, and that are as large as it."""
@@ -588,4 +613,8 @@ def _symbols(value: object) -> set[Symbol]:
         return set(value.symbols)
     if isinstance(value, (tuple, list)):
         return {symbol for part in value for symbol in _symbols(part)}
+    if isinstance(value, dict):
+        return _symbols(list(value.values()))
+    if isinstance(value, slice):
+        return _symbols((value.start, value.stop, value.step))
     return set()

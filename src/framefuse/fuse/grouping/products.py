@@ -68,6 +68,7 @@ def run_matmul(node: Node, out: int, a: tuple[int, View], c: tuple[int, View], o
         (a_batch, a_row, left.strides[-1]),
         (c_batch, right.strides[-2], right.strides[-1]),
         (out_batch, out_row, out_strides[-1]),
+        node.line,
     )  # fmt: skip
 
 

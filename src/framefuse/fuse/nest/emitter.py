@@ -16,6 +16,7 @@ from framefuse.fuse.nest.values import (
     Computed,
     before_widening,
     cast,
+    chosen,
     constant,
     every,
     exact,
@@ -95,25 +96,29 @@ class Emitter:
         if known is not None:
             return known
         for operand in self._operands(cell):  # one after the other: a long chain must not become a deep recursion
-            self._value(operand, self.scope_for(self.shape.axes[operand]))
+            place = self.scope_for(self.shape.axes[operand])
+            if operand not in place.known:  # a scan that is met twice would take its step twice
+                self._value(operand, place)
         return self._value(cell, scope)
 
     def _operands(self, cell: Cell) -> list[Cell]:
         """The cells behind ``cell`` that have no value yet, operands first; not those behind an indirect position."""
         order: list[Cell] = []
-        seen: set[Cell] = {cell}
+        seen: set[Cell] = set()
         stack = [(cell, False)]
         while stack:
             current, done = stack.pop()
             if done:
                 order.append(current)
                 continue
+            if current in seen:
+                continue
+            seen.add(current)
             stack.append((current, True))
             if current.kind == "load" or current in self.readable:
                 continue
             for kid in reversed(self._needed(current)):
                 if kid not in seen and kid not in self.scope_for(self.shape.axes[kid]).known:
-                    seen.add(kid)
                     stack.append((kid, False))
         return order[:-1]
 
@@ -197,19 +202,16 @@ class Emitter:
         inside = self.value(cell.kids[0])
         if not cell.tests[0]:
             return inside
-        fill = constant(cell.node, self.parameters).value
-        return Computed(
-            Apply("where", (self.holds(cell.tests[0]), inside.value, fill), inside.value.dtype), inside.rounded
-        )
+        fill = constant(cell.node, self.parameters)
+        return chosen(self.holds(cell.tests[0]), inside, fill, cell.node.device == "cpu")
 
     def _cat(self, cell: Cell) -> Computed:
         """A chain of selections: each piece where its own end was not passed."""
         pieces = [(ends, self.value(kid)) for ends, kid in self._pieces(cell)]
-        chosen = pieces[-1][1]
+        found = pieces[-1][1]
         for ends, piece in reversed(pieces[:-1]):
-            value = Apply("where", (self.holds(ends), piece.value, chosen.value), piece.value.dtype)
-            chosen = Computed(value, piece.rounded or chosen.rounded)
-        return chosen
+            found = chosen(self.holds(ends), piece, found, cell.node.device == "cpu")
+        return found
 
     def _position(self, cell: Cell) -> None:
         """Computes, checks and names the index that a take or gather reads."""

@@ -50,9 +50,10 @@ def primary(nest: Nest) -> Expr:
     return max([*roots, *loads], key=lambda value: len(value.symbols & axes))
 
 
-def rows_of(nest: Nest, sweeps: Sequence[Sweep]) -> tuple[list[Symbol], Symbol | None]:
+def rows_of(nest: Nest, sweeps: Sequence[Sweep], written: bool = False) -> tuple[list[Symbol], Symbol | None]:
     """The axes of the rows, outermost first and joined, and the one of them that is contiguous in memory (last of the
-    list) if the sweeps do not run along memory.
+    list) if the sweeps do not run along memory. Where no axis is among what is read, with ``written`` that decides
+    along which the results lie.
     """
     group = nest.group
     inner = frozenset().union(*(p.inner for p in sweeps))
@@ -62,6 +63,8 @@ def rows_of(nest: Nest, sweeps: Sequence[Sweep]) -> tuple[list[Symbol], Symbol |
     reading = [access for access in nest.accesses if access.address.symbols & inner] or nest.accesses
     axes = [*order, *(axis for axis in group.axes if axis in inner)]
     best = vector_axis(axes, reading, nest.hinted())
+    if written and best in inner and not any(access.weight and is_along(access.address, best) for access in reading):
+        best = vector_axis(axes, nest.accesses, nest.hinted())
     if best in inner:
         return nest.join(order), None
     return nest.join([*(axis for axis in order if axis is not best), best]), best
@@ -91,6 +94,12 @@ def runs_of(nest: Nest, sweeps: Sequence[Sweep], vector: Symbol | None) -> Runs:
 
 def is_plain(current: Sweep) -> bool:
     return all(reduce.node.op not in ("argmax", "argmin") for reduce in current.reduces)
+
+
+def is_along(address: Expr, axis: Symbol) -> bool:
+    """Whether neighbours along the axis are neighbours in memory."""
+    slope = address.coefficient(axis)
+    return slope is not None and slope.constant == 1
 
 
 def crossing_axis(nest: Nest, axes: Sequence[Symbol]) -> Symbol | None:

@@ -65,6 +65,15 @@ def before_widening(value: Value) -> Value | None:
     return None
 
 
+def chosen(test: Value, one: Computed, other: Computed, narrow: bool) -> Computed:
+    """One of two values; with ``narrow`` 16-bit floats are chosen as they are in memory, and widened once or never."""
+    digits, wide = one.rounded or other.rounded, one.value.dtype
+    first, second = before_widening(one.value), before_widening(other.value)
+    if narrow and first is not None and second is not None and first.dtype is second.dtype:
+        return Computed(cast(Apply("where", (test, first, second), first.dtype), wide), digits)
+    return Computed(Apply("where", (test, one.value, other.value), wide), digits)
+
+
 def operate(node: Node, args: Sequence[Computed]) -> Computed:
     """A pointwise primitive."""
     if node.dtype.llvm is None or any(operand.dtype.llvm is None for operand in node.inputs):
@@ -73,10 +82,9 @@ def operate(node: Node, args: Sequence[Computed]) -> Computed:
     narrow = node.dtype if target is not node.dtype else None
     if node.op == "cast":
         return _cast(node, args[0])
-    values = tuple(exact(arg) if node.op in JUMPS else arg.value for arg in args)
     if node.op == "where":
-        digits = next((arg.rounded for arg in args[1:] if arg.rounded is not None), None)
-        return Computed(Apply("where", values, target), digits)
+        return chosen(args[0].value, args[1], args[2], node.device == "cpu")
+    values = tuple(exact(arg) if node.op in JUMPS else arg.value for arg in args)
     return Computed(Apply(node.op, values, target), narrow)
 
 

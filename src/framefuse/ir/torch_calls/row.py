@@ -41,6 +41,7 @@ class TorchCall(NamedTuple):
     resizes: bool = False  # changes sizes and strides of its operand in place, and no element
     statistics: Statistics | None = None  # the operands that it writes, where its name does not say that it writes
     uncounted: bool = False  # its write counts no version
+    repeats: bool = False  # of one that writes: made again, it leaves the same, as long as no flag or word is given
 
     # ---- its result ----
     data: str = ""  # when values decide sizes of the result: a row of ir/torch_calls/sizes.py

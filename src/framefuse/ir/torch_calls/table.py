@@ -233,9 +233,11 @@ _line(
 
 # ---- writes and checks -----------------------------------------------------------------------------------------------
 
+_line(_Row(writes_first=True, repeats=True), "__setitem__")
+_line(_Row(repeats=True), "index_copy_", "index_fill_", "index_put_", "put_", "scatter_")
 _line(
     _Row(writes_first=True),
-    "__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__", "__ipow__",
+    "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__", "__ipow__",
     "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__", "__idiv__",
 )  # fmt: skip
 _line(_Row(uncounted=True), "copy_uncounted")

@@ -40,6 +40,29 @@ def test_nothing_is_computed_as_eager_does(name, dynamic, trains):
     assert state.dispatch.hits >= len(SHAPES)
 
 
+SCANS = {
+    "cumsum": lambda z: (z.cumsum(1), z),
+    "cumprod": lambda z: z.exp().cumprod(1) + 1,
+    "cummax": lambda z: (*z.cummax(1), z * 2),
+    "logcumsumexp": lambda z: z.logcumsumexp(-1),
+    "whole": lambda z: z.to(torch.int32).cumsum(1),
+}
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("name", SCANS)
+def test_a_scan_of_one_element_is_that_element(name, rows):
+    fast = framefuse.compile(SCANS[name])
+    for turn in range(3):
+        z = torch.randn(rows, 1).mul_(3)
+        z[0] = (-0.0, float("nan"), 1.0)[turn]
+        given, found = SCANS[name](z), fast(z)
+        for expected, mine in zip(*(r if isinstance(r, tuple) else (r,) for r in (given, found)), strict=True):
+            torch.testing.assert_close(mine, expected, equal_nan=True)
+            assert mine.dtype is expected.dtype and torch.equal(mine.signbit(), expected.signbit())
+    assert compiled_function(fast).dispatch.hits == 2
+
+
 def results(function, shape, trains):
     z = torch.ones(shape, requires_grad=trains)
     given = function(z)

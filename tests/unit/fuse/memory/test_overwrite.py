@@ -229,3 +229,97 @@ def test_a_row_kept_in_a_result_is_read_before_that_result_is_written() -> None:
         generator = torch.Generator().manual_seed(seed)
         given = [torch.randn(8, 16, dtype=torch.float64, generator=generator) for _ in range(4)]
         torch.testing.assert_close(fast(*given), function(*given))
+
+
+def large() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(60, 50), torch.randn(60, 50)
+
+
+def other_column(x: torch.Tensor, g: torch.Tensor) -> None:
+    x[:, 3] = x[:, 5] + g[:, 0]
+
+
+def sum_of_all(x: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+    total = x.sum()
+    x[2] = g[2] * 2
+    return total
+
+
+def next_row(x: torch.Tensor, g: torch.Tensor) -> None:
+    x[2:5] = x[3:6].clone()
+
+
+def reversed_rows(x: torch.Tensor, g: torch.Tensor) -> None:
+    x[2:5] = x[2:5].flip(0)
+
+
+def later_sum(x: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+    x[2] = g[2] * 2
+    return x.sum(0)
+
+
+PARTS: dict[str, tuple[Any, int]] = {  # with how many parts are copied into place
+    "a constant": (lambda x, g: x[2].fill_(1), 0),
+    "rows": (lambda x, g: x[1:5].mul_(2), 0),
+    "a column": (lambda x, g: x[:, 3].add_(g[:, 1]), 0),
+    "a box": (lambda x, g: x[1:9, 2:7].copy_(g[:8, 1:6]), 0),
+    "what a row sums up to": (lambda x, g: x[1:5].copy_(x[1:5].softmax(1)), 0),
+    "from another row": (lambda x, g: x[2].copy_(x[5] * g[1]), 0),
+    "from another column": (other_column, 1),
+    "after a sum": (sum_of_all, 0),
+    "from the next rows": (next_row, 1),
+    "reversed": (reversed_rows, 1),
+    "before a sum": (later_sum, 0),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_is_written_in_place_where_no_old_element_of_it_is_read_later(name: str) -> None:
+    program, copies = PARTS[name]
+
+    def function(x: torch.Tensor, g: torch.Tensor) -> Any:
+        out = program(x, g)
+        return None if out is None or out._base is x else out
+
+    made, calls = compiled(function, *large())
+    assert calls.count("copy_") == copies
+    same(function, made, large)
+
+
+def test_a_part_of_an_argument_is_left_alone_when_a_later_step_fails() -> None:
+    def step(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        x[1:3].add_(1)
+        return torch.ones(3)[places]
+
+    made, _ = compiled(step, torch.zeros(4, 90), torch.tensor([0, 1]))
+    x = torch.zeros(4, 90)
+    with pytest.raises(IndexError):
+        made(x, torch.tensor([0, 7]))
+    assert x.sum() == 180 and x._version == 1  # eager's one write
+    assert made.__framefuse__.dispatch.hits == 1
+
+
+GAPS = {
+    "all": lambda x, g: x.mul_(2),
+    "a row": lambda x, g: x[1].add_(1),
+    "every second": lambda x, g: x[:, 1::2].copy_(g[:, 1::2]),
+    "a sum of rows": lambda x, g: x.copy_(x / x.sum(1, keepdim=True)),
+}
+
+
+@pytest.mark.parametrize("name", GAPS)
+def test_an_argument_with_gaps_is_written_where_it_lies(name: str) -> None:
+    def function(x: torch.Tensor, g: torch.Tensor) -> None:
+        GAPS[name](x, g)
+
+    made, calls = compiled(function, torch.randn(6, 21)[:, 2:18:2], torch.randn(6, 8))
+    assert calls.count("copy_") == 0
+    for rows, columns, begin, step in ((6, 21, 2, 2), (9, 30, 0, 2), (4, 12, 1, 2), (5, 24, 0, 3)):
+        whole, g = torch.rand(rows, columns), torch.randn(rows, columns)
+        expected = whole.clone()
+        views = [each[:, begin::step] for each in (expected, whole)]
+        for run, view in zip((function, made), views, strict=True):
+            run(view, g[:, : view.shape[1]])
+        torch.testing.assert_close(whole, expected)
+        assert whole._version == expected._version
+    assert made.__framefuse__.dispatch.hits >= 2

@@ -59,6 +59,14 @@ class Growing:
         axes = self.draw(st.sets(st.integers(0, len(a.shape) - 1), min_size=1))
         return self.b.sin(self.b.reduce("sum", a, *sorted(axes)))
 
+    def scan(self):
+        """Running sums or extremes along an axis."""
+        a = self.pick()
+        if not a.shape:
+            return self.b.sin(a)
+        op = self.draw(st.sampled_from(("cumsum", "cummax")))
+        return self.b.node(op, (a,), a.shape, a.dtype, axis=self.axis(a))
+
     def permute(self):
         a = self.pick()
         return self.b.permute(a, *self.draw(st.permutations(range(len(a.shape)))))
@@ -139,7 +147,7 @@ class Growing:
 
 
 STEPS = ["unary", "binary", "row", "reduce", "permute", "flatten", "split", "expand", "slice", "pad", "cat", "take"]
-STEPS += ["matmul", "scatter"]
+STEPS += ["matmul", "scatter", "scan"]
 
 
 @st.composite

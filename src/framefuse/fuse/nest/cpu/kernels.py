@@ -12,7 +12,7 @@ from framefuse.fuse.nest.cpu.loops import around
 from framefuse.fuse.nest.cpu.scans import scan_kernel
 from framefuse.fuse.nest.cpu.square_tiles import square_tiles
 from framefuse.fuse.nest.cpu.two_stages import may_stage, two_stages
-from framefuse.fuse.nest.forms import Runs, crossing_axis, primary, rows_of, runs_of, title_of, work_of
+from framefuse.fuse.nest.forms import Runs, crossing_axis, is_along, primary, rows_of, runs_of, title_of, work_of
 from framefuse.fuse.nest.loop_order import memory_order, vector_axis
 from framefuse.fuse.nest.nest import Built, Nest
 from framefuse.fuse.nest.sweeps import Sweep, choose_saved, shape_of, sweeps_of
@@ -34,7 +34,7 @@ def build_kernels(
     if group.rows is None:
         return [_pointwise(nest, title)]
     sweeps = sweeps_of(shape)
-    rows, vector = rows_of(nest, sweeps)
+    rows, vector = rows_of(nest, sweeps, written=True)
     runs = runs_of(nest, sweeps, vector)
     work = work_of(nest, sweeps)
     if vector is None and threads and may_stage(nest, sweeps, rows, work):
@@ -58,17 +58,12 @@ def _pointwise(nest: Nest, title: str) -> Built:
     axes = nest.join([*(axis for axis in order if axis is not lane), lane])
     if len(axes) > 1 and nest.hinted()[axes[-1]] < costs.CPU_LEAST:
         lane = vector_axis(axes[:-1], nest.accesses, nest.hinted())
-        if any(access.weight and _is_along(access.address, lane) for access in nest.accesses):
+        if any(access.weight and is_along(access.address, lane) for access in nest.accesses):
             axes = [*(axis for axis in axes if axis is not lane), lane]
     across = crossing_axis(nest, axes)
     if across is not None:
         return square_tiles(nest, axes, across, sweeps[0], title, work)
     return nest.built(title, *around(nest, axes[:-1], axes[-1], lambda: nest.point(sweeps[0], ())), work, True)
-
-
-def _is_along(address: Expr, axis: Symbol) -> bool:
-    slope = address.coefficient(axis)
-    return slope is not None and slope.constant == 1
 
 
 def _row_kernel(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from framefuse.fuse import costs
+from framefuse.fuse.nest.cpu.pieces import part, pieces
 from framefuse.fuse.nest.nest import Built, Nest
 from framefuse.fuse.nest.sweeps import Sweep
 from framefuse.ir.dtypes import INT64
@@ -36,8 +37,20 @@ def square_tiles(nest: Nest, axes: Sequence[Symbol], across: Symbol, only: Sweep
                 scope.body.append(Let(start.name, Index(tile * size, INT64)))
                 parameters.name(axis, start.expr + step.expr)
                 steps.append((step, minimum(expr(size), parameters.index(extents[axis]) - start.expr)))
-            with nest.scope((across,)) as line, nest.scope((lane,)) as point:
-                nest.point(only, ())
-            line.body.append(Loop(steps[1][0], steps[1][1], tuple(point.body), LoopKind.VECTOR))
+            with nest.scope((across,)) as line:
+                _line(nest, lane, only, *steps[1])
             scope.body.append(Loop(steps[0][0], steps[0][1], tuple(line.body), LoopKind.SERIAL))
     return nest.built(title, top.body, product(counts), work, True)
+
+
+def _line(nest: Nest, lane: Symbol, only: Sweep, step: Symbol, length: Expr) -> None:
+    """The points of a tile along the result's memory: a loop for the part of each piece that is joined there."""
+    found, start = pieces(nest, lane), nest.emitter.parameters.locals[lane] - step.expr
+    if len(found) > 1:
+        for piece in found:
+            part(nest, lane, piece, start, start + length, lambda: nest.point(only, ()))
+        return
+    line = nest.emitter.scopes[-1]
+    with nest.scope((lane,)) as point:
+        nest.point(only, ())
+    line.body.append(Loop(step, length, tuple(point.body), LoopKind.VECTOR))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from framefuse.fuse import costs
-from framefuse.fuse.nest.forms import crossing_axis, primary
+from framefuse.fuse.nest.forms import crossing_axis, is_along, primary
 from framefuse.fuse.nest.gpu.decode import decode, joined
 from framefuse.fuse.nest.loop_order import memory_order, vector_axis
 from framefuse.fuse.nest.nest import Built, Nest
@@ -44,7 +44,7 @@ def _sides(nest: Nest, axes: Sequence[Symbol], across: Symbol | None) -> list[tu
     if len(axes) == 1:
         return []
     wide = _filled(hints[lane], costs.GPU_TILE)
-    if wide is None or wide < min(costs.GPU_NARROW, costs.GPU_TILE):
+    if wide is None or (wide < min(costs.GPU_NARROW, costs.GPU_TILE) and not _is_shuffled(nest, axes)):
         return []
     if wide >= costs.GPU_TILE:
         return [(lane, wide)]
@@ -52,6 +52,17 @@ def _sides(nest: Nest, axes: Sequence[Symbol], across: Symbol | None) -> list[tu
     if high is None or high * wide < costs.GPU_TILE_LEAST:
         return []
     return [(axes[-2], high), (lane, wide)] if high > 1 else [(lane, wide)]
+
+
+def _is_shuffled(nest: Nest, axes: Sequence[Symbol]) -> bool:
+    """Whether a load of each element runs along the axis before the narrow last one, a power of two, as pixel_shuffle
+    by 2 does: the tile moves whole vectors, where one loop over all elements would divide for each of them.
+    """
+    narrow = nest.loops.extents[axes[-1]].constant
+    if narrow is None or narrow != power(narrow):
+        return False
+    loads = [access.address for access in nest.accesses if access.weight == 1 and axes[-1] in access.address.symbols]
+    return any(is_along(address, axes[-2]) for address in loads)
 
 
 def _filled(extent: int, most: int) -> int | None:

@@ -5,7 +5,7 @@ import torch
 from tests.unit.fuse.graphs import Builder, check, kernels, text_of
 
 from framefuse.fuse import fuse
-from framefuse.ir.loops import Loop, LoopKind
+from framefuse.ir.loops import Let, Loop, LoopKind
 from framefuse.ir.loops.walk import statements
 
 
@@ -42,3 +42,55 @@ def test_a_longer_inner_axis_stays_one(colours):
     schedule = fuse(graph)
     check(graph, schedule, torch.randn(colours, 8, 9))
     assert 72 not in lengths(schedule)
+
+
+@pytest.mark.parametrize(("sizes", "shared", "inside"), [
+    ((12, 4, 12, 29), 1, 2),
+    ((3, 12, 37, 29), 2, 1),
+    ((2, 3, 37, 29), 3, 0),
+    ((3, 12, 37, 64), 3, 0),
+])  # fmt: skip
+def test_threads_share_as_few_axes_as_keep_them_busy(sizes, shared, inside):
+    """Behind them short rows are loops, whose positions nobody has to find."""
+    b = Builder()
+    x = b.input(tuple(size + 1 for size in sizes))
+    graph = b.graph(b.mul(b.slice(x, (0, 0, 0, 0), sizes, (1, 1, 1, 1)), 2.0))
+    schedule = fuse(graph)
+    check(graph, schedule, torch.randn([size + 1 for size in sizes]))
+    (kernel,) = kernels(schedule)
+    (rows,) = kernel.body
+    assert rows.kind is LoopKind.PARALLEL and sum(isinstance(part, Let) for part in rows.body) == (shared > 1) * shared
+    loops = [part for part in statements(rows.body) if isinstance(part, Loop)]
+    assert [loop.kind for loop in loops] == [LoopKind.SERIAL] * inside + [LoopKind.VECTOR]
+
+
+def rows_and_sum(graph):
+    """The kinds of the loop over rows and of the loop that sums one, outermost first, in the only kernel."""
+    (kernel,) = kernels(fuse(graph))
+    loops = [part for part in statements(kernel.body) if isinstance(part, Loop)]
+    return [loop.kind for loop in loops]
+
+
+def test_short_rows_across_memory_are_lanes():
+    """A lane for each sum: the elements of one lie apart, the sums are neighbours."""
+    b = Builder()
+    x = b.input((40, 5, 7))
+    graph = b.graph(b.reduce("sum", b.slice(x, (0, 0, 1), (40, 5, 1)), 1, 2))
+    assert rows_and_sum(graph) == [LoopKind.PARALLEL_VECTOR, LoopKind.SERIAL], text_of(graph)
+    check(graph, fuse(graph), torch.randn(40, 5, 7))
+
+
+def test_the_elements_of_a_window_are_no_lanes():
+    b = Builder()
+    x = b.input((6, 20))
+    parts = (b.slice(x, (start, 0), (5, 20)) for start in (0, 1))
+    windows = b.cat([b.reshape(part, 5, 1, 20) for part in parts], 1)
+    graph = b.graph(b.reduce("sum", windows, 1))
+    assert rows_and_sum(graph) == [LoopKind.PARALLEL_VECTOR, LoopKind.SERIAL], text_of(graph)
+    check(graph, fuse(graph), torch.randn(6, 20))
+
+
+def test_rows_along_memory_are_summed_by_lanes():
+    b = Builder()
+    graph = b.graph(b.reduce("sum", b.input((40, 50)), 1))
+    assert rows_and_sum(graph) == [LoopKind.PARALLEL, LoopKind.VECTOR]

@@ -5,8 +5,8 @@ import torch
 
 import framefuse
 from framefuse.api import compiled_function
-from framefuse.ir.loops import Loop, LoopKind
-from framefuse.ir.loops.walk import statements
+from framefuse.ir.loops import Apply, Loop, LoopKind
+from framefuse.ir.loops.walk import statements, values_of
 from framefuse.ir.schedule import RunKernel
 
 PROGRAMS = {
@@ -22,6 +22,8 @@ PROGRAMS = {
     "rows of one number": lambda x: torch.cat([(x[:2, :, :1] * 3).expand(x[:2].shape), x.sum(0, keepdim=True)], 0) * 2,
     "one number": lambda x: torch.cat([x.sum().expand(1, len(x)) * 3, x.sum().expand(4, len(x))], 0) * 2,
     "a column before rows": lambda x: torch.cat([x[:, 0, :1].expand(-1, x.shape[2]), x[:, 0] + 1], 0),
+    "scanned": lambda x: torch.cat([x, x + 1], 0).cumsum(0),
+    "scanned across": lambda x: torch.cat([x, x + 1], 1).cumsum(0),
     "read twice": lambda x: torch.cat([x, x.flip(0)], 0) + torch.cat([x + 1, x], 0),
 }
 
@@ -49,3 +51,86 @@ def test_no_load_of_a_piece_asks_whether_it_is_there():
     loops = [each for each in statements(kernel.body) if isinstance(each, Loop) and each.kind is LoopKind.VECTOR]
     assert len(loops) == 2
     assert " if " not in str(kernel)
+
+
+def vector_loops(fast):
+    """The loops of the only kernel whose points are lanes, and how many of its statements choose between pieces."""
+    (product,) = compiled_function(fast).products
+    (kernel,) = (item.kernel for item in product.stages.code.schedule.items if isinstance(item, RunKernel))
+    loops = [each for each in statements(kernel.body) if isinstance(each, Loop) and each.kind.vector]
+    return len(loops), sum(isinstance(value, Apply) and value.op == "where" for value in values_of(kernel.body))
+
+
+FLAT = {
+    "roll": lambda x: torch.roll(x, 3),
+    "roll back": lambda x: torch.roll(x, -5) * 2,
+    "cat": lambda x: torch.cat([x.flatten(), x.flatten() + 1]),
+    "a slice across the end": lambda x: torch.cat([x.flatten(), x.flatten() + 1])[4:-4],
+}
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_pieces_of_a_line_in_tiles(name):
+    fast = framefuse.compile(FLAT[name])
+    for sizes in ((9, 211, 27), (2, 32, 32), (3, 5, 7), (4, 64, 16), (2, 2, 3), (4, 512, 5)):
+        x = torch.randn(sizes)
+        assert torch.equal(fast(x), FLAT[name](x))
+    assert fast.hits >= 4 and vector_loops(fast) == (2, 0)
+
+
+TURNED = {
+    "cat in front": (lambda x: torch.cat([x, x * 2], 0), 2),
+    "cat behind": (lambda x: torch.cat([x, x * 2], -1), 2),
+    "cat of columns": (lambda x: torch.cat([x, x + 1, x], 1), 3),
+    "roll": (lambda x: torch.roll(x, 5, 2), 2),
+}
+
+
+@pytest.mark.parametrize("name", TURNED)
+def test_pieces_that_are_read_across_memory(name):
+    program, count = TURNED[name]
+    fast = framefuse.compile(program)
+    for sizes in ((91, 7, 67), (130, 3, 64), (65, 9, 200), (5, 6, 7)):
+        x = torch.randint(-9, 9, sizes).movedim(0, -1)
+        mine, other = fast(x), program(x)
+        assert mine.stride() == other.stride() and torch.equal(mine, other)
+    assert fast.hits == 3 and vector_loops(fast) == (count, 0)
+
+
+@pytest.mark.parametrize("shifts", [(1, -2), (-1, 3)])
+def test_two_dimensions_that_are_rolled(shifts):
+    """Each pair of pieces has a loop of its own, none of whose points asks where it is."""
+    fast = framefuse.compile(lambda x: torch.roll(x, shifts, (0, -1)))
+    for sizes in ((5, 4, 61, 71), (3, 2, 6, 7), (4, 3, 5, 100)):
+        x = torch.randn(1, *sizes[1:]).expand(sizes)
+        mine, other = fast(x), torch.roll(x, shifts, (0, -1))
+        assert mine.stride() == other.stride() and torch.equal(mine, other)
+    assert fast.hits == 2 and vector_loops(fast) == (4, 0)
+
+
+APART = {
+    "turned": lambda x: x.permute(2, 1, 0),
+    "expanded": lambda x: x[:1].expand(x.shape),
+    "cut": lambda x: x[:, 1:, :-1],
+    "stepped": lambda x: x[..., ::2],
+}
+
+
+@pytest.mark.parametrize("name", APART)
+@pytest.mark.parametrize("shift", [1, -2, 3])
+def test_a_line_that_lies_apart_is_rolled_row_by_row(name, shift):
+    """Also of rows no longer than the shift: these are another program."""
+    fast = framefuse.compile(lambda x: torch.roll(x, shift))
+    for sizes in ((5, 8, 17), (7, 9, 8), (16, 3, 11), (2, 2, 4), (9, 2, 21), (5, 1, 9), (3, 8, 7)):
+        x = APART[name](torch.randn(sizes))
+        mine, other = fast(x), torch.roll(x, shift)
+        assert mine.stride() == other.stride() and torch.equal(mine, other)
+    assert fast.hits >= 3
+
+
+def test_one_number_of_an_input_is_rolled():
+    fast = framefuse.compile(lambda x: torch.roll(x[1], 1))
+    for _ in range(3):
+        x = torch.randn(4)
+        assert fast(x) == x[1]
+    assert fast.hits >= 1
