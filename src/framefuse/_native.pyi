@@ -270,6 +270,11 @@ def saved_drop(saved: list[Any], *indices: int) -> None:
 def raise_versions(*tensors: Any) -> None:
     """One write to each tensor, as autograd counts them; inference tensors count none."""
 
+def positions_within(positions: Any, size: int, wraps: bool) -> None:
+    """Raises IndexError where an element of ``positions``, whole numbers in the CPU's memory, is no place of a
+    dimension of that size; with ``wraps`` negative ones count from its end. TypeError for other tensors.
+    """
+
 def load_module(image: bytes, name: str, shared: int, device: int = 0) -> int:
     """The driver's handle of the kernel ``name`` in a compiled module (cubin or PTX), for ``LaunchStep``.
 

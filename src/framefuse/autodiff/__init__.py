@@ -3,8 +3,9 @@
 from framefuse.autodiff.halves import backward_graph, differentiable_graph, halves, reads
 from framefuse.autodiff.joint import carrying
 from framefuse.autodiff.rebuild import without_marks
-from framefuse.autodiff.tapes import is_taped, is_vjp
+from framefuse.autodiff.tapes import is_taped, is_vjp, unheard
 
 __all__ = [
-    "backward_graph", "carrying", "differentiable_graph", "halves", "is_taped", "is_vjp", "reads", "without_marks",
+    "backward_graph", "carrying", "differentiable_graph", "halves", "is_taped", "is_vjp", "reads", "unheard",
+    "without_marks",
 ]  # fmt: skip

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from framefuse.autodiff.arrival import pushed
 from framefuse.autodiff.joint import passes_gradients
 from framefuse.autodiff.rebuild import MARKS, extract, needed_for
 from framefuse.ir.derivative import Holder
@@ -168,17 +169,34 @@ class _Homes:
         return node in self.home and self.home[node] & home == home
 
     def parts(self, whole: Graph) -> Iterable[Part]:
-        """The pieces; what leads to more outputs comes first, so that what a piece takes is there."""
+        """The pieces, in order."""
         places: dict[int, list[int]] = {}
         for place, output in enumerate(whole.outputs):
             if output.requires_grad:
                 places.setdefault(self.home[output.node], []).append(place)
         before: dict[Node, int] = {}
-        for home in sorted(places, key=int.bit_count, reverse=True):
+        for home in self._in_order(places):
             yield self._part(whole, home, places[home], before)
             before.update((whole.outputs[place].node, place) for place in places[home])
             for node in self.inputs & before.keys():
                 del before[node]
+
+    def _in_order(self, homes: Collection[int]) -> Iterator[int]:
+        """What leads to more outputs comes first, so that what a piece takes is there; else what the program began
+        first: the engine walks last what was made first.
+        """
+        begun: dict[int, int] = {}
+        for node, home in self.home.items():
+            if node not in self.inputs:
+                begun.setdefault(home, self.place[node])
+        larger = {home: {other for other in homes if other & home == home != other} for home in homes}
+        waiting = sorted(homes, key=lambda home: (begun.get(home, -1), -home.bit_count()))
+        done: set[int] = set()
+        while waiting:
+            home = next(home for home in waiting if larger[home] <= done)
+            waiting.remove(home)
+            done.add(home)
+            yield home
 
     def _part(self, whole: Graph, home: int, outputs: Sequence[int], before: Mapping[Node, int]) -> Part:
         """The piece of these outputs, which takes what it reads of those ``before`` as further inputs."""
@@ -195,8 +213,8 @@ class _Homes:
         beside = [node for node in graph.nodes if node.op == "result" and node.inputs[0] in needed]  # read by gradients
         copies = extract(graph.nodes, [*wanted, *beside], leaves, marks=True)
         inputs = tuple(leaves.values())
-        differentiable = [place for place in graph.differentiable if graph.inputs[place] in flowing]
-        differentiable += [number for number, node in enumerate(read, first) if node in flowing]
+        taken = [number for number, node in enumerate(read, first) if node in flowing]
+        differentiable = pushed(self._leaves(flowing, {*graph.inputs, *before}), taken)
         part = replace(
             graph,
             inputs=inputs,
@@ -211,6 +229,19 @@ class _Homes:
         )
         origin = {new: old for old, new in (*leaves.items(), *copies.items())}
         return Part(home, part, tuple(outputs), tuple(before[node] for node in read), origin)
+
+    def _leaves(self, flowing: Collection[Node], ends: Collection[Node]) -> list[int]:
+        """The inputs that gradients flow to, in the order in which eager has computed theirs: that which was read
+        first comes last.
+        """
+        read: dict[Node, tuple[int, int]] = {}
+        for node in flowing:
+            for number, operand in enumerate(() if node in ends else self._onto(node)):
+                if operand in self.inputs:
+                    here = (self.place[node], -number)
+                    read[operand] = min(read.get(operand, here), here)
+        inputs = [place for place in self.graph.differentiable if self.graph.inputs[place] in flowing]
+        return sorted(inputs, key=lambda place: read.get(self.graph.inputs[place], (-1, 0)), reverse=True)
 
     def _flowing(self, wanted: Iterable[Node], ends: set[Node]) -> set[Node]:
         """What the gradients of ``wanted`` go through, up to ``ends``."""

@@ -158,6 +158,8 @@ class _Sweep:
             except Unprovable:
                 self.builder.relations = before
             parts = gradients_by_rule if gradients_by_rule is not None else call_again(self.builder, node, given, need)
+            if not any(need[len(parts) :]):  # tensors that hold numbers, such as a size, stand behind the others
+                parts = [*parts, *(None for _ in need[len(parts) :])]
         for operand, part, wanted in zip(node.inputs, parts, need, strict=True):
             if wanted:
                 self.give(operand, part)

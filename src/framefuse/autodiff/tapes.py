@@ -16,6 +16,7 @@ from framefuse.autodiff.registry import Given, Gradient
 from framefuse.errors import Stop
 from framefuse.ir.builder import Builder
 from framefuse.ir.graph import Arg, Node, Path
+from framefuse.ir.plain import plain
 from framefuse.ir.stops import reason
 from framefuse.ir.target import default_generator
 from framefuse.ir.torch_calls import TABLE
@@ -72,15 +73,20 @@ def _run(
     target: Callable[..., Value], wanted: Sequence[int], operands: Sequence[torch.Tensor], args: Value, kwargs: Value
 ) -> tuple[Value, list[torch.Tensor]]:
     """The call's result in grad mode, and what stood for the wanted operands: leaves, but where grad mode is on and
-    leads on from an operand, that itself.
+    leads on from an operand, an alias of it: the program's hooks on the operand hear nothing of a walk that ends here.
     """
     values, on = list(operands), torch.is_grad_enabled()
     for index in wanted:
         value = operands[index]
-        values[index] = value if on and value.requires_grad else value.detach().requires_grad_()
+        values[index] = unheard(value) if on and value.requires_grad else value.detach().requires_grad_()
     with torch.enable_grad():
         result = target(*filled(args, values), **filled(kwargs, values))
     return result, [values[index] for index in wanted]
+
+
+def unheard(tensor: torch.Tensor) -> torch.Tensor:
+    """An alias of the tensor that leads on to it and has none of its hooks: a walk asks for the alias's gradient."""
+    return tensor.view_as(tensor)
 
 
 def _at(result: Value, path: Path) -> Value:
@@ -99,7 +105,7 @@ def _gradients(
         return tuple(torch.zeros_like(leaf) for leaf in leaves)
     outputs, grads = (tuple(column) for column in zip(*pairs, strict=True))
     gradients = walked(outputs, grads, retain_graph, create_graph, tuple(leaves), allow_unreachable=True)
-    return tuple(torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, gradients, strict=True))
+    return tuple(torch.zeros_like(leaf) if g is None else plain(g) for leaf, g in zip(leaves, gradients, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

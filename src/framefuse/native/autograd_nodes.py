@@ -166,24 +166,37 @@ def anomaly_flag(libraries: Libraries) -> int:
     return ctypes.addressof(flag)
 
 
-def edges(libraries: Libraries) -> dict[str, int]:
-    """Where a Python node has its C++ node, and the functions that say which of its inputs the engine wants."""
-    wants = Libraries.find(libraries.cpu, "_ZNK5torch8autograd4Node26task_should_compute_outputEm")
-    task = Libraries.find(libraries.cpu, "_ZN5torch8autograd32get_current_graph_task_exec_infoEv")
-    wants.restype, wants.argtypes, task.restype = ctypes.c_bool, [ctypes.c_void_p, ctypes.c_size_t], ctypes.c_void_p
-    node: Any = _applied().grad_fn
-    mark = 0x5A17_0BAD_CAFE_2A3D
+MARK = 0x5A17_0BAD_CAFE_2A3D
+NODES = 8  # of one alone another word may point a little before its C++ node, where the heap happened to have room
+
+
+def _places(node: Any, mark: int) -> set[int]:
+    """Where a Python node has a pointer to what holds its number in the order of nodes, which is made ``mark``."""
     node._set_sequence_nr(mark)
-    offsets = []
+    offsets = set()
     with Peek() as peek:
         for offset in range(16, type(node).__basicsize__ - 7, 8):
             pointer = word_at(id(node) + offset)
             seen = peek(pointer, 256) if 0x10000 < pointer < 1 << 47 and pointer % 8 == 0 else None
             if seen and mark.to_bytes(8, sys.byteorder) in (seen[i : i + 8] for i in range(0, 256, 8)):
-                offsets.append(offset)
+                offsets.add(offset)
+    return offsets
+
+
+def edges(libraries: Libraries) -> dict[str, int]:
+    """Where a Python node has its C++ node, and the functions that say which of its inputs the engine wants."""
+    wants = Libraries.find(libraries.cpu, "_ZNK5torch8autograd4Node26task_should_compute_outputEm")
+    task = Libraries.find(libraries.cpu, "_ZN5torch8autograd32get_current_graph_task_exec_infoEv")
+    wants.restype, wants.argtypes, task.restype = ctypes.c_bool, [ctypes.c_void_p, ctypes.c_size_t], ctypes.c_void_p
+    nodes = [_applied().grad_fn]
+    offsets = _places(nodes[0], MARK)
+    while len(offsets) > 1 and len(nodes) < NODES:
+        nodes.append(_applied().grad_fn)
+        offsets &= _places(nodes[-1], MARK + len(nodes))
     if len(offsets) != 1:
         raise Unknown(f"{len(offsets)} candidates")
-    here = word_at(id(node) + offsets[0])
+    (offset,) = offsets
+    here = word_at(id(nodes[-1]) + offset)
     if wants(here, 0) is not True or wants(here, 1) is not False or task() is not None:
         raise Unknown("the engine answers otherwise")
-    return {"node": offsets[0], "wants": Libraries.address(wants), "graph_task": Libraries.address(task)}
+    return {"node": offset, "wants": Libraries.address(wants), "graph_task": Libraries.address(task)}

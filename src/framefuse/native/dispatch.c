@@ -582,6 +582,13 @@ static PyObject *forward_get(Dispatch *self, void *name)
     return strcmp(name, "__wrapped__") == 0 ? Py_NewRef(self->function) : PyObject_GetAttrString(self->function, name);
 }
 
+/* What a notebook shows: the Python half writes it; what has none is shown as any object. */
+static PyObject *dispatch_html(Dispatch *self, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *half = self->dict ? PyDict_GetItemString(self->dict, "__framefuse__") : NULL;
+    return half ? PyObject_CallMethod(half, "_repr_html_", NULL) : Py_NewRef(Py_None);
+}
+
 /* Own attributes first, then the function's: __annotations__, __defaults__, __code__, what the user put there. */
 static PyObject *dispatch_getattr(PyObject *self, PyObject *name)
 {
@@ -710,6 +717,7 @@ static PyMethodDef dispatch_methods[] = {
     {"clear", (PyCFunction)dispatch_drop, METH_NOARGS, "Drops all entries."},
     {"bind", (PyCFunction)(void (*)(void))dispatch_bind, METH_FASTCALL | METH_KEYWORDS,
      "The bound arguments of a call, or None."},
+    {"_repr_html_", (PyCFunction)dispatch_html, METH_NOARGS, NULL},
     {"__reduce__", (PyCFunction)dispatch_reduce, METH_NOARGS, NULL},
     {"__reduce_ex__", (PyCFunction)dispatch_reduce, METH_O, NULL},
     {"__copy__", (PyCFunction)dispatch_self, METH_NOARGS, NULL},

@@ -9,6 +9,7 @@
 #include "guard_set.h"
 #include "numbers.h"
 #include "plan_type.h"
+#include "positions.h"
 #include "profile.h"
 #include "steps.h"
 #include "switch.h"
@@ -54,6 +55,8 @@ static PyMethodDef functions[] = {
      "saved_drop(list, *indices): puts None there."},
     {"raise_versions", (PyCFunction)(void (*)(void))raise_versions_py, METH_FASTCALL,
      "raise_versions(*tensors): one write each, as autograd counts them."},
+    {"positions_within", (PyCFunction)(void (*)(void))positions_within_py, METH_FASTCALL,
+     "positions_within(positions, size, wraps): raises IndexError where one of them is none of a dimension."},
     {"load_module", (PyCFunction)(void (*)(void))load_module_py, METH_VARARGS | METH_KEYWORDS,
      "load_module(image, name, shared, device=0): the address of the kernel for launches."},
     {"use_driver", use_driver_py, METH_O, "The library to take for the GPU's driver; None: the driver's own."},

@@ -63,6 +63,30 @@ static int parse_object(PyObject *tuple, Template *out, Py_ssize_t slots, Py_ssi
     return status;
 }
 
+/* Whether a class in C has so many fields; torch.Size, like tuple itself, has any number. */
+static bool has_fields(PyTypeObject *builtin, Py_ssize_t count)
+{
+    PyObject *fields = PyObject_GetAttrString((PyObject *)builtin, "n_fields");
+    bool fits = fields ? PyLong_AsSsize_t(fields) == count : true;
+    PyErr_Clear();
+    Py_XDECREF(fields);
+    return fits;
+}
+
+/* ("namedtuple", class, builtin, parts...): its first three items. */
+static int parse_named(PyObject *tuple, Template *out)
+{
+    PyObject *cls = PyTuple_GET_SIZE(tuple) > 2 ? PyTuple_GET_ITEM(tuple, 1) : NULL;
+    PyObject *builtin = cls ? PyTuple_GET_ITEM(tuple, 2) : NULL;
+    if (!cls || !PyType_Check(cls) || !PyType_Check(builtin)
+        || !PyType_IsSubtype((PyTypeObject *)builtin, &PyTuple_Type)
+        || !PyType_IsSubtype((PyTypeObject *)cls, (PyTypeObject *)builtin)
+        || !has_fields((PyTypeObject *)builtin, PyTuple_GET_SIZE(tuple) - 3))
+        return bad(tuple);
+    out->object = cls;
+    return 0;
+}
+
 int template_parse(PyObject *tuple, Template *out, Py_ssize_t slots, Py_ssize_t numbers)
 {
     memset(out, 0, sizeof *out);
@@ -74,7 +98,7 @@ int template_parse(PyObject *tuple, Template *out, Py_ssize_t slots, Py_ssize_t 
         tag++;
     if (tag == TEMPLATE_COUNT)
         return bad(tuple);
-    Py_ssize_t first = tag == TAG_BUILD ? 2 : 1, size = PyTuple_GET_SIZE(tuple);
+    Py_ssize_t first = tag == TAG_NAMED ? 3 : tag == TAG_BUILD ? 2 : 1, size = PyTuple_GET_SIZE(tuple);
     out->tag = (uint8_t)tag;
     switch (tag) {
     case TAG_TENSOR: return read_index(tuple, slots, out);
@@ -89,6 +113,10 @@ int template_parse(PyObject *tuple, Template *out, Py_ssize_t slots, Py_ssize_t 
     case TAG_SLICE:
         if (size != 4)
             return bad(tuple);
+        break;
+    case TAG_NAMED:
+        if (parse_named(tuple, out) < 0)
+            return -1;
         break;
     case TAG_BUILD:
         if (size < 2 || !PyCallable_Check(PyTuple_GET_ITEM(tuple, 1)))
@@ -133,9 +161,10 @@ int template_walk(Template *template, int (*each)(Template *, void *), void *con
     return status;
 }
 
-static PyObject *build_tuple(const Template *template, Frame *frame)
+/* A tuple of a class, NULL for tuple itself: as tuple's own `__new__` makes it, no code of the class runs. */
+static PyObject *build_tuple(const Template *template, PyTypeObject *cls, Frame *frame)
 {
-    PyObject *tuple = PyTuple_New(template->count);
+    PyObject *tuple = cls ? cls->tp_alloc(cls, template->count) : PyTuple_New(template->count);
     for (int32_t i = 0; tuple && i < template->count; i++) {
         PyObject *part = template_build(&template->parts[i], frame);
         if (!part)
@@ -196,7 +225,7 @@ static PyObject *build_object(const Template *template, Frame *frame)
 /* What is made of a tuple of its parts. */
 static PyObject *build_from_parts(const Template *template, Frame *frame)
 {
-    PyObject *parts = build_tuple(template, frame), *result = NULL;
+    PyObject *parts = build_tuple(template, NULL, frame), *result = NULL;
     if (!parts)
         return NULL;
     PyObject *const *items = ((PyTupleObject *)parts)->ob_item;
@@ -218,7 +247,8 @@ PyObject *template_build(const Template *template, Frame *frame)
     case TAG_REAL: return PyFloat_FromDouble(as_real(frame->numbers[template->index]));
     case TAG_CONST: return Py_NewRef(template->object);
     case TAG_REGISTER: return Py_NewRef(frame->registers[template->index]);
-    case TAG_TUPLE: return build_tuple(template, frame);
+    case TAG_TUPLE: return build_tuple(template, NULL, frame);
+    case TAG_NAMED: return build_tuple(template, (PyTypeObject *)template->object, frame);
     case TAG_LIST: return build_list(template, frame);
     case TAG_DICT: return build_dict(template, frame);
     case TAG_OBJECT: return build_object(template, frame);

@@ -11,7 +11,8 @@ typedef struct Template Template;
 #define TEMPLATE_TAGS(X) \
     X(TAG_TENSOR, "tensor") X(TAG_INT, "int") X(TAG_REAL, "real") X(TAG_CONST, "const") X(TAG_REGISTER, "register") \
     X(TAG_TUPLE, "tuple") X(TAG_LIST, "list") X(TAG_SET, "set") X(TAG_FROZENSET, "frozenset") X(TAG_DICT, "dict") \
-    X(TAG_SLICE, "slice") X(TAG_OBJECT, "object") X(TAG_BUILD, "build")
+    X(TAG_SLICE, "slice") X(TAG_NAMED, "namedtuple") X(TAG_OBJECT, "object") \
+    X(TAG_BUILD, "build")
 enum {
 #define X(tag, name) tag,
     TEMPLATE_TAGS(X)

@@ -29,14 +29,27 @@ from framefuse.ir.plan import (
     Step,
     Template,
 )
-from framefuse.ir.schedule import Allocate, Commit, Item, Memory, Release, RunCall, RunKernel, RunMatmul, Schedule
+from framefuse.ir.schedule import (
+    Allocate,
+    Commit,
+    Item,
+    Memory,
+    Positions,
+    Release,
+    RunCall,
+    RunKernel,
+    RunMatmul,
+    Schedule,
+)
 from framefuse.ir.trace import Ref, Trace, refs
 from framefuse.ir.values import Function
 from framefuse.runtime.derivative import Derivative
+from framefuse.runtime.histories import views_behind
 from framefuse.runtime.labels import Labels
 from framefuse.runtime.number_program import NumberProgram
 from framefuse.runtime.random_generators import kept_generators
 from framefuse.runtime.templates import RunTime, argument_template, result_template
+from framefuse.runtime.written_inputs import as_it_came, copy_uncounted, refuse_unwritable
 
 WORTH_DROPPING = 1 << 12  # bytes: a smaller tensor lives to the end of the call
 SPECIAL_TARGETS: dict[str, Function] = {"setitem": operator.setitem, "getitem": operator.getitem}
@@ -59,18 +72,6 @@ def assemble(
     return _Assembler(trace, schedule, number_of, number_count, register_of).plan(kernels, derivatives)
 
 
-def _copy_uncounted(tensor: torch.Tensor, new: torch.Tensor) -> None:
-    """Writes as eager writes running statistics: the tensor's version does not change."""
-    tensor.data.copy_(new)
-
-
-def as_it_came(tensor: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
-    """``contents`` under the history of a tensor that is about to get another one; no view of that tensor."""
-    view: torch.Tensor = torch.ops.aten._unsafe_view.default(tensor, tensor.shape)
-    view.data = contents
-    return view
-
-
 def uncounted(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor with a count of writes of its own: what torch keeps for its gradient keeps the other one."""
     return tensor.data
@@ -84,15 +85,6 @@ def _was_written(node: Node) -> bool:
     if hasattr(target, "tape"):
         return node.attr("path")[0] == 0 and bool(getattr(getattr(target, "target", None), "writes", False))
     return bool(getattr(target, "writes", False))
-
-
-def refuse_unwritable(*tensors: torch.Tensor) -> None:
-    """Raises where autograd lets nobody write one of the tensors: then the call runs eagerly, with eager's error."""
-    kinds = torch._C._autograd
-    for tensor in tensors:
-        leaf = tensor.requires_grad and tensor.is_leaf
-        if leaf or (tensor._is_view() and kinds._get_creation_meta(tensor) != kinds.CreationMeta.DEFAULT):
-            raise RuntimeError("an input that autograd lets nobody write")
 
 
 def launch_extent(item: RunKernel, code: DeviceCode) -> Expr:
@@ -166,10 +158,12 @@ class _Assembler:
             begun = len(self.steps)
             self._item(item, kernels.get(index))
             made = (place for place in range(begun, len(self.steps)) if not isinstance(self.steps[place], NumbersStep))
-            self.items.update((place, item) for place in itertools.islice(made, 1))
+            looked = int(isinstance(item, RunCall) and item.checks is not None)  # a step in front of its own
+            self.items.update((place, item) for place in itertools.islice(made, looked, looked + 1))
         body = len(self.steps)
         self._versions()
         self.carried = self._carried()
+        derivatives = views_behind(self.graph, len(self.trace.assumptions.inputs), derivatives)
         for number, derivative in enumerate(derivatives):
             for place in derivative.piece.reads:
                 self._write_first(place, derivatives[number:])
@@ -367,9 +361,12 @@ class _Assembler:
         target = node.attr("target")
         args = tuple(argument_template(value, leaf) for value in node.attr("args"))
         kwargs = tuple((name, argument_template(value, leaf)) for name, value in node.attr("kwargs").items())
+        if item.checks is not None:
+            self._check_positions(item, item.checks)
         self._flush()  # numbers among the arguments come before the step, those over what it binds after it
         bound = [(out, dimension, self.numbers.bind(symbol)) for out, dimension, symbol in item.binds]
         normal = tuple(self._slot(memory) for memory in item.normal)
+        self.written.update(self._slot(memory) for memory in item.over)
         # The results' sizes and strides may be sums over symbols that this very step binds: those instructions follow
         # it, and only after them can a result be brought into the layout that its slot promises.
         late = bool(bound)
@@ -392,6 +389,13 @@ class _Assembler:
         for slot in normal:
             self._add(CallStep("layout", _same, (("tensor", slot),), (), (((), slot),), normal=(slot,)))
 
+    def _check_positions(self, item: RunCall, checks: Positions) -> None:
+        """Looks at the positions at which a call writes: it raises for none of them when it has written others."""
+        size = self.schedule.memories[item.over[0]].sizes[checks.dimension]
+        tensor, whole = ("tensor", self._slot(item.operands[checks.operand])), ("int", self.numbers.slot_of(size))
+        args = (tensor, whole, ("const", checks.wraps))
+        self._add(CallStep("positions", _native.positions_within, args, (), (), inside=True))
+
     def _commit(self, item: Commit) -> None:
         """Raises the versions of inputs that kernels are about to write; the plan does not decline after it."""
         self.written.update(self._slot(number) for number, _ in item.inputs)
@@ -402,12 +406,19 @@ class _Assembler:
         """New contents of inputs go in after everything was computed; eager's version counts are kept."""
         for target, value, bumps in self.schedule.writes:
             tensor, new = ("tensor", self._slot(target)), ("tensor", self._slot(value))
+            base = self.schedule.memories[target].base
+            if base >= 0:  # a part: no view that autograd knows, so that its input counts the writes
+                self._add(CallStep("copy_", torch.Tensor.copy_, (tensor, new), (), (), inside=True))
+                counted = (("tensor", self._slot(base)),) * bumps
+                if counted:
+                    self._add(CallStep("versions", _native.raise_versions, counted, (), ()))
+                continue
             if target != value:
-                copy = torch.Tensor.copy_ if bumps else _copy_uncounted
+                copy = torch.Tensor.copy_ if bumps else copy_uncounted
                 self._add(CallStep("copy_", copy, (tensor, new), (), ()))
-            for _ in range(bumps - (target != value)):
-                increment = torch._C._increment_version
-                self._add(CallStep("version", increment, (("list", tensor),), (), ()))
+            counted = (tensor,) * (bumps - (target != value))
+            if counted:
+                self._add(CallStep("versions", _native.raise_versions, counted, (), ()))
 
     def _versions(self) -> None:
         """Fresh results that the program wrote count their writes; before autograd learns of them."""

@@ -10,6 +10,7 @@ import torch
 from framefuse import _native
 from framefuse.errors import Reason
 from framefuse.ir.derivative import Piece
+from framefuse.ir.plain import plain
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
 from framefuse.ir.values import Arguments, Keywords, Value
@@ -102,7 +103,7 @@ class _Side:
         return self.derivative.reference(values, self.again)
 
     def miss(self, values: Values, kwargs: Keywords) -> Gradients:
-        """A case that was not met yet."""
+        """A case that was not met yet, or gradients that kernels could not read."""
         casts = [kind for kind in AUTOCAST if torch.is_autocast_enabled(kind)]
         if casts:  # the forward said what is cast; backward runs in those dtypes
             for kind in casts:
@@ -113,6 +114,11 @@ class _Side:
             finally:
                 for kind in casts:
                     torch.set_autocast_enabled(kind, True)
+        held = tuple(None if g is None else plain(g) for g in values[1])
+        if any(now is not before for now, before in zip(held, values[1], strict=True)):
+            saved, _, numbers, wanted = values
+            gradients = self.dispatch(saved, held, numbers, wanted)
+            return gradients
         with self.derivative.lock:
             if not any(type(known.guards.check(values)) is tuple for known in self.dispatch.entries):
                 compiled = self.compile(values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import threading
@@ -19,6 +20,7 @@ from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 from framefuse.options import Options
+from framefuse.runtime.pending import Pending
 from framefuse.runtime.pickles import Reduced, reduced
 from framefuse.runtime.switch import holds_back
 from framefuse.runtime.trace_limits import Bound
@@ -42,7 +44,7 @@ class Product:
 class Outcome:
     """What recording and compiling one call gave: the call's own value or exception, and the reason why nothing was
     compiled, if so. ``learnt`` says that the next recording gets further, ``declined`` that the function did
-    not run and shall, with no frame of ours below it.
+    not run and shall, with no frame of ours below it, ``found`` that it did not run and compiled code is there now.
     """
 
     value: Value = None
@@ -50,6 +52,7 @@ class Outcome:
     reason: Reason | None = None
     learnt: bool = False
     declined: bool = False
+    found: bool = False
 
 
 class ResumePoint(Protocol):
@@ -111,6 +114,8 @@ class ResumeDispatch:
     def miss(self, values: Arguments, kwargs: Keywords) -> Value:
         """A case that was not met here yet: records and compiles what follows, or only runs it."""
         parent = self.parent
+        if parent.pending is not None:
+            return self.run(*values)
         if not self.bound.allows() or holds_back(False, parent.line):
             self.slow += 1
             if self.slow > SLOW_RUNS + self.dispatch.hits // SLOW_SHARE:
@@ -121,7 +126,7 @@ class ResumeDispatch:
             return self.run(*values)
         before = _native.bypass(True)
         try:
-            met = parent.met(self.dispatch, lambda: values)
+            met = parent.pending is not None or parent.met(self.dispatch, lambda: values)
             if not met:
                 outcome = parent.compiler.resume(parent, self.point, values, True)
                 parent.file(outcome, self)
@@ -162,8 +167,9 @@ class CompiledFunction:
     which calls ran eagerly, with counts; ``breaks`` are the reasons of the breaks between compiled stretches. ``bound``
     limits the products that start at the function's beginning. ``failures`` counts, by gradient mode, the recordings in
     a row that gave no trace, ``raises`` those that raised, and ``waits`` the calls that run eagerly before the next
-    attempt. ``recorder`` is the thread that recorded last, ``recompile`` compiles something else in the same way.
-    ``of_class`` says that the class of ``owner`` gave ``function`` for its call.
+    attempt. ``pending`` is there while another thread makes code, ``together`` says that none can: calls wait.
+    ``recorder`` is the thread that recorded last, ``recompile`` compiles something else in the same way. ``of_class``
+    says that the class of ``owner`` gave ``function`` for its call.
     """
 
     function: Function
@@ -183,6 +189,9 @@ class CompiledFunction:
     breaks: dict[Reason, int] = field(default_factory=dict)
     recorder: int | None = None
     recompile: Function | None = None
+    pending: Pending | None = None
+    together: bool = False
+    looked_for: set[str] = field(default_factory=set)  # the kept calls of earlier processes that were looked at
     dispatch: _native.Dispatch = field(init=False)
 
     def __post_init__(self) -> None:
@@ -190,6 +199,12 @@ class CompiledFunction:
         self.bound = self.new_bound()
         self.dispatch = self.native()
         LIVE.add(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of it."""
+        explanation = importlib.import_module("framefuse.explain.report").describe(self)  # by name: it stands above
+        shown: str = explanation._repr_html_()
+        return shown
 
     @property
     def line(self) -> Line | None:
@@ -240,7 +255,7 @@ class CompiledFunction:
             self.eager_calls += 1
             return type(self.owner).__call__(*args, **kwargs)
         first = not self.eager_calls and not self.products
-        if self._waiting() or not self.bound.allows() or holds_back(first, self.line):
+        if self.behind() or self._waiting() or not self.bound.allows() or holds_back(first, self.line):
             self.eager_calls += 1
             return _native.Declined
         lock = self.lock
@@ -250,14 +265,19 @@ class CompiledFunction:
         before = _native.bypass(True)  # what native code calls while this call is recorded runs as eager does
         given = args if self.dispatch.owner is None else args[1:]
         try:
+            if self.pending is not None:  # since the look above
+                return _native.Declined
             met = self.met(self.dispatch, lambda: self.dispatch.bind(*given, **kwargs))
             if not met:
                 outcome = self.compiler.call(self, args, kwargs)
                 self.file(outcome)
+            pending = self.pending
         finally:
             _native.bypass(before)
             lock.release()
-        if met:
+        if pending is not None and self.options.patience:
+            pending.done.wait(min(self.options.patience, threading.TIMEOUT_MAX))
+        if met or outcome.found:
             return self.dispatch(*given, **kwargs)
         if outcome.declined and not self.options.fullgraph:
             return _native.Declined
@@ -266,6 +286,20 @@ class CompiledFunction:
         if self.options.fullgraph and outcome.reason is not None:
             raise UserError(str(outcome.reason))
         return outcome.value
+
+    def behind(self) -> bool:
+        """Whether another thread makes code of this function now; raises what it has raised."""
+        pending = self.pending
+        if pending is None or pending.error is None:
+            return pending is not None
+        self.pending = None
+        raise pending.error
+
+    def settle(self) -> None:
+        """Waits until no other thread makes code of this function."""
+        pending = self.pending
+        if pending is not None:
+            pending.done.wait()
 
     def met(self, dispatch: _native.Dispatch, bound: Callable[[], Arguments | None]) -> bool:
         """Whether another thread compiled the case at hand after this thread's call had missed; ``bound`` gives the
@@ -392,12 +426,18 @@ class CompiledFunction:
             self.reasons.clear()
             self.failures.clear()
             self.waits.clear()
+            self.looked_for.clear()
+            self.pending = None
             self.eager_calls = 0
 
 
 def _in_child() -> None:
-    """A child has no other threads than the one that forked: nobody would release the locks that they held."""
+    """A child has no other threads than the one that forked: nobody would release the locks that they held, or make the
+    code that was handed to them.
+    """
     for state in tuple(LIVE):
+        if state.pending is not None and state.pending.error is None:
+            state.pending = None
         if not state.lock._is_owned():  # type: ignore[attr-defined]
             state.lock = threading.RLock()
 

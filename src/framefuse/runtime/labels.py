@@ -10,7 +10,7 @@ from os.path import basename
 import torch
 
 from framefuse import _native
-from framefuse.ir.schedule import Item, Memory, RunCall, RunKernel, RunMatmul, Schedule
+from framefuse.ir.schedule import Allocate, Item, Memory, RunCall, RunKernel, RunMatmul, Schedule
 from framefuse.ir.source import Line
 from framefuse.ir.trace import Trace
 from framefuse.ir.values import Value
@@ -29,8 +29,16 @@ class Labels:
     def names(self) -> tuple[str, ...]:
         """By step; behind them that of the whole."""
         whole = f"framefuse: {self.trace.name}{_where((self.trace.line,))}"
-        steps = (self.items.get(place) for place in range(self.count))
-        return (*("" if item is None else self._name(item) for item in steps), whole)
+        names = [whole]
+        work = ""  # the next step that computes: memory is allocated right before what fills it
+        for place in reversed(range(self.count)):
+            item = self.items.get(place)
+            if isinstance(item, Allocate):
+                names.append(f"framefuse memory{self._shapes([item.memory])}{work.replace('framefuse', ' for', 1)}")
+            else:
+                names.append("" if item is None else self._name(item))
+                work = names[-1] or work
+        return tuple(reversed(names))
 
     @property
     def asked(self) -> bool:
@@ -43,11 +51,10 @@ class Labels:
             stored = [memory for buffer, memory in pairs if buffer.written]
             return f"framefuse kernel {item.kernel.title}{self._shapes(stored)}{_where(item.kernel.lines)}"
         if isinstance(item, RunMatmul):
-            return f"framefuse product{self._shapes([item.out])}"
+            return f"framefuse product{self._shapes([item.out])}{_where_of(item.line)}"
         if isinstance(item, RunCall):
-            line = item.node.line
             shapes = self._shapes([memory for _, memory in item.outs])
-            return f"framefuse call {item.node.attr('name')}{shapes}{_where(() if line is None else (line,))}"
+            return f"framefuse call {item.node.attr('name')}{shapes}{_where_of(item.node.line)}"
         return ""
 
     def _shapes(self, memories: Sequence[int]) -> str:
@@ -64,6 +71,10 @@ def _where(lines: Sequence[Line]) -> str:
     for line in lines:
         by_file.setdefault(basename(line.file), []).append(line.line)
     return "".join(f" {file}:{','.join(map(str, sorted(set(places))))}" for file, places in by_file.items())
+
+
+def _where_of(line: Line | None) -> str:
+    return "" if line is None else _where((line,))
 
 
 def _enter(label: str) -> torch.autograd.profiler.record_function:

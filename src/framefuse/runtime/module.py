@@ -10,11 +10,12 @@ from collections.abc import Callable
 from torch import nn
 
 from framefuse.ir.values import Function, Value
+from framefuse.runtime.function import CompiledFunction
 
 Recompile = Callable[[nn.Module], nn.Module]
 
 
-def compiled_module(module: nn.Module, dispatch: Function, recompile: Recompile, state: object) -> nn.Module:
+def compiled_module(module: nn.Module, dispatch: Function, recompile: Recompile, state: CompiledFunction) -> nn.Module:
     """A module that *is* ``module`` in all but its call.
 
     It shares ``module``'s ``__dict__``, so parameters, buffers, hooks, submodules, ``training`` and every later
@@ -29,7 +30,7 @@ def compiled_module(module: nn.Module, dispatch: Function, recompile: Recompile,
     def deep(self: nn.Module, memo: dict[int, Value]) -> nn.Module:
         return recompile(copy.deepcopy(module, memo))
 
-    body = {
+    body: dict[str, Value] = {
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
         "__doc__": cls.__doc__,
@@ -38,6 +39,8 @@ def compiled_module(module: nn.Module, dispatch: Function, recompile: Recompile,
         "__deepcopy__": deep,
         "__framefuse__": state,
     }
+    if not hasattr(cls, "_repr_html_"):
+        body["_repr_html_"] = staticmethod(state._repr_html_)
     metaclass: Value = type(cls)
     subclass = metaclass(cls.__name__, (cls,), body)
     compiled: nn.Module = object.__new__(subclass)

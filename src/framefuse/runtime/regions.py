@@ -26,7 +26,7 @@ from framefuse.ir.plan import (
 )
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.values import Value
-from framefuse.runtime.assemble import refuse_unwritable
+from framefuse.runtime.written_inputs import refuse_unwritable
 
 # What a call does to the objects, beside the work of the device.
 HOST = (_native.raise_versions, _native.saved_drop, refuse_unwritable)

@@ -57,13 +57,15 @@ def argument_template(value: Value, leaf: Leaf) -> Template:
 
 
 def is_plain(recipe: Recipe) -> bool:
-    """True when the recipe needs no Python code: tuples, lists, dicts, sets and slices of leaves, no object named
-    twice.
+    """True when the recipe needs no Python code: tuples, named or not, lists, dicts, sets and slices of leaves, no
+    object named twice.
     """
     if not isinstance(recipe, Build):
         return True
     if recipe.kind == "object":
         return is_plain_object(recipe)
+    if recipe.kind == "namedtuple":
+        return recipe.base is None and all(map(is_plain, recipe.parts))
     if recipe.kind not in PLAIN:
         return False
     pairs = recipe.parts if recipe.kind == "dict" else tuple((None, part) for part in recipe.parts)
@@ -101,7 +103,8 @@ def plain_template(recipe: Recipe, leaf: Leaf) -> Template:
             for pairs in (entries, recipe.parts)
         ]
         return ("object", recipe.value, builtin_base(recipe.value), *pairs_of)
-    return (recipe.kind, *(plain_template(part, leaf) for part in recipe.parts))
+    classes = (recipe.value, builtin_base(recipe.value)) if recipe.kind == "namedtuple" else ()
+    return (recipe.kind, *classes, *(plain_template(part, leaf) for part in recipe.parts))
 
 
 # ---- rebuilding in Python --------------------------------------------------------------------------------------------

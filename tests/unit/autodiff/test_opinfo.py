@@ -1,7 +1,6 @@
 """Every operator of torch's own database: the gradients of the lowered graph, run by the reference, are eager's."""
 
 import itertools
-import warnings
 from collections import Counter
 
 import pytest
@@ -9,19 +8,16 @@ import torch
 from tests.unit.autodiff.gradient_graphs import gradient_graph, lowered, numbers_of
 from tests.unit.lower.recording import copy, read
 from tests.unit.lower.test_opinfo import as_users, call
+from tests.unit.operator_database import OPERATORS
 
 from framefuse.capture.record import record
 from framefuse.codegen.python import compile_graph
 from framefuse.errors import Stop
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from torch.testing._internal.common_methods_invocations import op_db
-
 SAMPLES = {torch.float64: 4, torch.float32: 1}
 # Calls that autograd differentiates for us: where it gives nothing, we give zeros.
 UNDEFINED = ("linalg.norm", "nn.functional.cosine_embedding_loss", "nn.functional.hinge_embedding_loss")
-FOLDERS = sorted({op.name[0] for op in op_db})
+FOLDERS = sorted({op.name[0] for op in OPERATORS})
 TOTAL: Counter[str] = Counter()
 
 
@@ -123,7 +119,7 @@ def refs_of(recipe):
 @pytest.mark.parametrize("letter", FOLDERS)
 def test_operators_named_with(letter):
     wrong = []
-    for op in (op for op in op_db if op.name[0] == letter and op.supports_autograd):
+    for op in (op for op in OPERATORS if op.name[0] == letter and op.supports_autograd):
         for dtype, count in SAMPLES.items():
             if dtype not in op.supported_dtypes("cpu"):
                 continue

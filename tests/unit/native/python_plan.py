@@ -119,6 +119,8 @@ class _Run:
             for name, part in attributes:
                 object.__setattr__(made, self.value(name), self.value(part))
             return made
+        if tag == "namedtuple":
+            return parts[1].__new__(parts[0], [self.value(part) for part in parts[2:]])
         if tag == "build":
             return parts[0](*map(self.value, parts[1:]))
         kinds: dict[str, Callable[[list[Any]], Any]] = {

@@ -17,7 +17,7 @@ from framefuse.ir import dtypes
 from framefuse.ir.facts import GlobalState, TensorSpec
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.plan import GuardProgram
-from framefuse.native import abi, libraries
+from framefuse.native import abi, autograd_nodes, libraries
 
 
 @pytest.fixture(autouse=True)
@@ -265,3 +265,27 @@ def test_the_extension_imports_without_torch() -> None:
         "assert d(1) == 3 and d.bind(1) == (1, 2)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_a_word_beside_the_node_is_told_apart(monkeypatch, nodes):
+    """What lies on the heap may make several words of a node point near its C++ node; those of other nodes do not."""
+    real, asked = autograd_nodes._places, []
+
+    def places(node, mark):
+        asked.append(mark)
+        return real(node, mark) | ({24, 32} if len(asked) <= nodes else set())
+
+    monkeypatch.setattr(autograd_nodes, "_places", places)
+    assert "edges" in abi.initialise()
+    assert len(asked) == nodes + 1 == len(set(asked))
+
+
+def test_words_that_stay_candidates_are_not_trusted(monkeypatch):
+    real = autograd_nodes._places
+    monkeypatch.setattr(autograd_nodes, "_places", lambda node, mark: real(node, mark) | {24})
+    try:
+        assert "edges" not in abi.initialise()
+    finally:
+        monkeypatch.undo()
+        assert "edges" in abi.initialise()

@@ -15,7 +15,7 @@ import time
 import types
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -357,9 +357,45 @@ def test_templates_of_objects() -> None:
         _native.PlanProgram(bad).run((tensor,), (7,))
 
 
+class Named(NamedTuple):
+    """None of its own methods runs when it is made again."""
+
+    first: Any
+    second: Any
+
+
+class Careful(Named):
+    def __new__(cls, *parts: Any) -> Careful:
+        raise AssertionError
+
+
+def test_templates_of_named_tuples() -> None:
+    w = Writer(bound=1)
+    x = w.input(0, (w.const(2),))
+    parts = (("tensor", x), ("int", 0))
+    kind = torch.return_types.topk
+    plan = w.plan((
+        "tuple", ("namedtuple", kind, kind, *parts), ("namedtuple", Named, tuple, *parts),
+        ("namedtuple", Careful, tuple, *parts), ("namedtuple", torch.Size, torch.Size, ("int", 0), ("const", 3)),
+    ))  # fmt: skip
+    program, tensor = _native.PlanProgram(plan), torch.zeros(2)
+    for found in (program.run((tensor,), (7,)), python_plan.run_plan(plan, (tensor,), (7,))):
+        assert [type(one) for one in found] == [kind, Named, Careful, torch.Size]
+        assert found[0].values is tensor and found[0].indices == found[1].second == found[2].second == 7
+        assert found[2].first is tensor and found[3] == (7, 3)
+    del found
+    before = sys.getrefcount(kind), sys.getrefcount(Careful), sys.getrefcount(tensor)
+    for _ in range(100):
+        program.run((tensor,), (7,))
+    assert (sys.getrefcount(kind), sys.getrefcount(Careful), sys.getrefcount(tensor)) == before
+
+
 @pytest.mark.parametrize(
     "template",
-    [("object",), ("object", 3, object, (), ()), ("object", Slotted, dict, (), ()),
+    [("namedtuple",), ("namedtuple", Named), ("namedtuple", Named, list), ("namedtuple", 3, tuple),
+     ("namedtuple", list, tuple), ("namedtuple", Named, tuple, 3),
+     ("namedtuple", torch.return_types.topk, torch.return_types.topk, ("const", 1)),
+     ("object",), ("object", 3, object, (), ()), ("object", Slotted, dict, (), ()),
      ("object", Slotted, object, ((("int", 0),) * 2,), ()),
      ("object", Slotted, object, (), (3,)),
      ("tensor",), ("tensor", 5), ("int", 9), ("nothing",), (), "int", ("const",), ("slice", ("const", 1)), ("build",),

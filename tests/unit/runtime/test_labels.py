@@ -1,6 +1,7 @@
 """torch's profiler names what compiled code does: the call, its kernels, products and library calls."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -37,7 +38,7 @@ def test_the_call_its_kernel_and_its_product_have_names_and_lines():
     found = names(lambda: fast(*inputs()))
     line = block.__code__.co_firstlineno
     assert found[0] == f"framefuse: block test_labels.py:{line}"
-    assert any(name.startswith("framefuse product f32[") for name in found)
+    assert any(re.match(r"framefuse product f32\[.*\] test_labels\.py:\d+$", name) for name in found)
     assert any(name.startswith("framefuse kernel ") and name.endswith(f"test_labels.py:{line + 1}") for name in found)
 
 
@@ -85,3 +86,14 @@ def test_a_call_that_declines_under_a_profiler_closes_its_ranges():
     assert len(wholes) == 2
     assert all(event.time_range.end >= event.time_range.start for event in wholes)
     assert wholes[0].time_range.end <= wholes[1].time_range.start
+
+
+def test_a_memory_profile_says_for_which_step_memory_was_taken():
+    fast = compiled(block, inputs)
+    x, w = inputs()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+        fast(x, w)
+    ours = [event for event in found.events() if event.name.startswith("framefuse")]
+    taken = {event.name: event.self_cpu_memory_usage for event in ours if event.self_cpu_memory_usage > 0}
+    assert list(taken.values()) == [5 * 7 * 4]
+    assert re.match(r"framefuse memory f32\[.*\] for kernel .* test_labels\.py:\d+$", next(iter(taken)))

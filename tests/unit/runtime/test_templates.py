@@ -54,11 +54,15 @@ def test_instances_and_kinds_of_dicts_need_no_python_code():
     named = Build("object", Named, (("logits", Ref(0)),), base)
     entry = (("const", "logits"), leaf(Ref(0)))
     assert result_template(named, (), leaf) == ("object", Named, collections.OrderedDict, (entry,), (entry,))
+    point = Build("namedtuple", Point, (Ref(0), Build("namedtuple", torch.return_types.max, (1, Ref(1)))))
+    kind = ("namedtuple", torch.return_types.max, torch.return_types.max, ("const", 1), leaf(Ref(1)))
+    assert result_template(point, (), leaf) == ("namedtuple", Point, tuple, leaf(Ref(0)), kind)
     pair = Build("tuple", parts=(Build("object", Record, (("value", named),)), 3))
     assert result_template(pair, (), leaf)[1][:4] == ("object", Record, object, ())
     shared = Build("object", Record, (("value", 1), ("other", Build("same", 4))), number=4)
     error = Build("object", KeyError, (("args", Build("tuple")),))
-    for recipe in (shared, error, Build("object", collections.deque, (), Build("list"))):
+    with_state = Build("namedtuple", Point, (Ref(0), 1), Build("dict", parts=(("more", 2),)))
+    for recipe in (shared, error, with_state, Build("object", collections.deque, (), Build("list"))):
         assert result_template(recipe, (), leaf)[0] == "build"
 
 

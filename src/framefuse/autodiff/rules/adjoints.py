@@ -8,8 +8,8 @@ import torch
 from torch.nn import functional
 
 from framefuse.autodiff.library import arguments, calls, inside, order_in
-from framefuse.ir.builder import ONE, ZERO, Builder
-from framefuse.ir.dtypes import BOOL, INT64
+from framefuse.ir.builder import ZERO, Builder
+from framefuse.ir.dtypes import BOOL
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, expr
 from framefuse.ir.values import Value
@@ -169,43 +169,10 @@ def _start(offset: int) -> tuple[int, int]:
     return max(-offset, 0), max(offset, 0)
 
 
-def _on_diagonal(builder: Builder, g: Node, rows: Expr, columns: Expr, offset: int) -> Node:
-    """Matrices of zeros with the last dimension of ``g`` on a diagonal."""
-    row, _ = _start(offset)
-    lead = g.shape[:-1]
-    nothing: list[Expr] = [ZERO] * len(lead)
-    tall = builder.pad(g, [*nothing, expr(row)], [*nothing, rows - g.shape[-1] - row], 0.0)
-    shape = (*lead, rows, columns)
-    wide = builder.expand(builder.reshape(tall, (*lead, rows, ONE)), shape)
-    down = builder.expand(builder.reshape(builder.iota(offset, 1, INT64, rows, g.device), (rows, ONE)), shape)
-    across = builder.expand(builder.iota(0, 1, INT64, columns, g.device), shape)
-    hit = builder.pointwise("eq", down, across)
-    return builder.pointwise("where", hit, wide, builder.full(0, g.dtype, shape, g.device))
-
-
-def _moved(builder: Builder, node: Node, first: int, second: int) -> Node:
-    """The last two dimensions at places ``first`` and ``second``."""
-    rank = len(node.shape)
-    rest = iter(range(rank - 2))
-    order = [rank - 2 if axis == first else rank - 1 if axis == second else next(rest) for axis in range(rank)]
-    return builder.permute(node, order)
-
-
 def _numbers(args: dict[str, Value] | None, rank: int) -> tuple[int, int, int] | None:
     if args is None or any(type(args[name]) is not int for name in ("offset", "dim1", "dim2")):
         return None
     return args["offset"], args["dim1"] % rank, args["dim2"] % rank
-
-
-@adjoint("diagonal", "diagonal_copy")
-def diagonal(builder: Builder, node: Node, g: Node) -> Node | None:
-    source = node.inputs[0]
-    numbers = _numbers(arguments(node, "input offset=0 dim1=0 dim2=1"), len(source.shape))
-    if numbers is None or not _is(node, torch.diagonal, torch.Tensor.diagonal, torch.diagonal_copy):
-        return None
-    offset, first, second = numbers
-    spread = _on_diagonal(builder, g, source.shape[first], source.shape[second], offset)
-    return _moved(builder, spread, first, second)
 
 
 @adjoint("diag_embed")
@@ -218,20 +185,9 @@ def diag_embed(builder: Builder, node: Node, g: Node) -> Node | None:
     row, column = _start(offset)
     lead, length = source.shape[:-1], source.shape[-1]
     order = [axis for axis in range(len(g.shape)) if axis not in (first, second)]
-    rows = builder.narrow(builder.permute(g, [*order, first, second]), len(order), row, length)
-    places = builder.reshape(builder.iota(column, 1, INT64, length, g.device), (length, ONE))
-    on_diagonal = builder.gather(rows, builder.expand(places, (*lead, length, ONE)), len(order) + 1)
-    return builder.reshape(on_diagonal, source.shape)
-
-
-@adjoint("trace")
-def trace(builder: Builder, node: Node, g: Node) -> Node | None:
-    rows, columns = node.inputs[0].shape
-    shape = (rows, columns)
-    down = builder.expand(builder.reshape(builder.iota(0, 1, INT64, rows, g.device), (rows, ONE)), shape)
-    hit = builder.pointwise("eq", down, builder.expand(builder.iota(0, 1, INT64, columns, g.device), shape))
-    zero = builder.full(0, g.dtype, shape, g.device)
-    return builder.pointwise("where", hit, builder.expand(g, shape), zero)
+    starts = [*([ZERO] * len(order)), expr(row), expr(column)]
+    turned = builder.permute(g, [*order, first, second])
+    return builder.diagonal(builder.slice(turned, starts, [1] * len(starts), (*lead, length, length)))
 
 
 # ---- windows ---------------------------------------------------------------------------------------------------------

@@ -173,6 +173,54 @@ def standardise(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> 
     return [None, run(builder, "mul(s, sub(sub(g, div(a, p)), mul(r, div(b, p))))", letters), None]
 
 
+@vjp_derived("group_norm")
+def group_norm(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    """Of ``(a - mean) * b * weight + bias``, where ``b`` is one over the deviation of groups of channels: all that it
+    takes are two sums over each channel of a sample, as in eager. Operands are ``a``, ``a - mean``, ``b`` and what
+    there is of weight and bias.
+    """
+    _, centred, scale, *factors = node.inputs[1:]
+    weighted, shifted = node.attr("parameters")
+    batch, channels, *rest = node.shape
+    groups = scale.shape[1]
+    by_group = (batch, groups, channels // groups)
+    axes = tuple(range(2, len(node.shape)))
+
+    def multiply(a: Node, b: Node) -> Node:
+        return builder.pointwise("mul", a, b)
+
+    def by_channel(group: Node) -> Node:
+        spread = builder.expand(builder.reshape(group, (batch, groups, ONE)), by_group)
+        return builder.reshape(spread, (batch, channels))
+
+    deviation = by_channel(scale)
+    plain = summed(builder, g, axes)
+    along = multiply(summed(builder, multiply(g, centred), axes), deviation)
+    parts: list[Gradient] = [None, None, None, None]
+    if need[1]:
+        weight = builder.expand(factors[0], (batch, channels)) if weighted else None
+        count = builder.count((*by_group[2:], *rest))
+
+        def mean(sums: Node) -> Node:
+            """At each channel the mean over its group."""
+            sums = sums if weight is None else multiply(sums, weight)
+            total = by_channel(summed(builder, builder.reshape(sums, by_group), (2,)))
+            return builder.pointwise("div", total, builder.full(count, total.dtype, total.shape, total.device))
+
+        def wide(channel: Node) -> Node:
+            kept = builder.reshape(channel, (batch, channels, *[ONE] * len(rest)))
+            return builder.expand(kept, node.shape)
+
+        slope = deviation if weight is None else multiply(deviation, weight)
+        letters = {
+            "g": g, "a": wide(slope), "b": wide(multiply(deviation, mean(plain))), "c": centred,
+            "p": wide(multiply(deviation, multiply(deviation, mean(along)))),
+        }  # fmt: skip
+        parts[1] = run(builder, "sub(sub(mul(g, a), b), mul(c, p))", letters)
+    factor_gradients = [(along, weighted), (plain, shifted)]
+    return [*parts, *(summed(builder, each, (0,)) for each, there in factor_gradients if there)]
+
+
 @vjp_derived("squares")
 def squares(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
     """Of the sum of ``(a - mean(a)) ** 2`` over axes that are kept."""

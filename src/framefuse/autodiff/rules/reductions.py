@@ -10,7 +10,7 @@ import torch
 from framefuse.autodiff.formulas import run
 from framefuse.autodiff.library import call, calls, inside
 from framefuse.autodiff.registry import Gradient, vjp, vjp_derived
-from framefuse.autodiff.tapes import Hole, Vjp
+from framefuse.autodiff.tapes import Hole, Vjp, unheard
 from framefuse.ir.builder import ONE, Builder
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import expr
@@ -90,7 +90,7 @@ class Others:
     axes: tuple[int, ...]
 
     def __call__(self, source: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
-        leaf = source if source.requires_grad else source.detach().requires_grad_()
+        leaf = unheard(source) if source.requires_grad else source.detach().requires_grad_()
         kept = [axis for axis in range(leaf.dim()) if axis not in self.axes]
         rows = leaf.permute(*kept, *self.axes).flatten(len(kept)) if self.axes else leaf.unsqueeze(-1)
         return torch.autograd.grad(rows.prod(-1), leaf, g, create_graph=True)[0]

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 import torch
 
-from framefuse.autodiff.library import arguments, calls, order_of
+from framefuse.autodiff.library import arguments, calls, inside, order_of
 from framefuse.autodiff.registry import CallVjp, Given, Gradient, vjp_call
-from framefuse.autodiff.rules.indexing import elements_added
-from framefuse.ir.builder import Builder
+from framefuse.autodiff.rules.indexing import element_of_rows, elements_added
+from framefuse.ir.builder import ONE, Builder
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
 
-BACKWARD = torch.ops.aten.value_selecting_reduction_backward.default
 # The parameters of each; a result has one element for each of the dimension where ``keepdim`` is none of them.
 PARAMETERS = {
     "topk": "input k dim=-1 largest=True sorted=True",
@@ -23,6 +22,12 @@ PARAMETERS = {
     "nanmedian": "input dim keepdim=False",
     "mode": "input dim=-1 keepdim=False",
 }
+
+
+@inside
+def elements_placed(source: torch.Tensor, index: torch.Tensor, axis: int, shape: Sequence[int]) -> torch.Tensor:
+    """Zeros of ``shape``, each element of ``source`` at its own place in ``index`` along ``axis``."""
+    return source.new_zeros(shape).scatter_(axis, index, source)
 
 
 def _selected(names: str) -> CallVjp:
@@ -36,11 +41,16 @@ def _selected(names: str) -> CallVjp:
         places = parts.get((1,)) or builder.opaque(
             "result", (node,), (("path", (1,)),), INT64, value.shape, value.strides, value.device
         )
-        kept = args.get("keepdim", True)
-        numbers = (args["dim"], places, list(input.shape), kept)
-        results = [((), input.dtype, input.shape)]
+        axis = args["dim"] % len(input.shape)
+        if not args.get("keepdim", True):
+            column = (*input.shape[:axis], ONE, *input.shape[axis + 1 :])
+            places, g = builder.reshape(places, column), builder.reshape(g, column)
+        alone = element_of_rows(builder, g, places, input, axis) if input.device == "cpu" else None
+        if alone is not None:
+            return [alone]
+        numbers, results = (g, places, axis, list(input.shape)), [((), input.dtype, input.shape)]
         orders = {places: order_of(builder, places)}
-        return [calls(builder, BACKWARD, (g, *numbers), results, name="selected_backward", orders=orders)[0]]
+        return [calls(builder, elements_placed, numbers, results, name="selected_backward", orders=orders)[0]]
 
     return rule
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from framefuse.autodiff.registry import Gradient, vjp
+from framefuse.autodiff.registry import Gradient, Onto, vjp
 from framefuse.ir.builder import ONE, ZERO, Builder, Shape, compute_dtype
+from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, expr
 
@@ -44,6 +45,27 @@ def reshape(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequ
 def permute(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
     axes = node.attr("axes")
     return [builder.permute(g, [axes.index(axis) for axis in range(len(axes))])]
+
+
+@vjp("diagonal")
+def diagonal(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    """Zeros beside the diagonal of the matrices that it was cut of, so that no second pass puts zeros around these."""
+    source, starts = node.inputs[0], (ZERO,) * len(node.inputs[0].shape)
+    if source.op == "slice" and all(step == 1 for step in source.attr("steps")):
+        source, starts = source.inputs[0], source.attr("starts")
+    shape = source.shape
+    after = [size - start - mine for size, start, mine in zip(shape, starts, g.shape, strict=False)]
+    column = builder.pad(g, starts[:-1], after, 0.0)
+    hit = builder.pointwise("eq", *_places(builder, shape, starts[-1] - starts[-2], g.device))
+    spread = builder.expand(builder.reshape(column, (*shape[:-1], ONE)), shape)
+    return [Onto(source, builder.pointwise("where", hit, spread, builder.full(0, g.dtype, shape, g.device)))]
+
+
+def _places(builder: Builder, shape: Shape, offset: Expr, device: str) -> tuple[Node, Node]:
+    """Of each element of matrices: the column in which the diagonal meets its row, and its own column."""
+    rows, columns = shape[-2:]
+    down = builder.reshape(builder.iota(offset, 1, INT64, rows, device), (rows, ONE))
+    return builder.expand(down, shape), builder.expand(builder.iota(0, 1, INT64, columns, device), shape)
 
 
 @vjp("slice")

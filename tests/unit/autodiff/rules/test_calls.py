@@ -84,7 +84,8 @@ SELECTIONS = {
 def test_what_selects_elements_along_a_dimension(name, shape):
     x = rand(*shape)
     backward = check_lowered(lambda x: SELECTIONS[name](x * 2).sin(), x)
-    assert calls(backward)[-1] == "selected_backward" and len(calls(backward)) <= 2
+    several = name in ("topk", "smallest", "sort", "descending")
+    assert ("selected_backward" in calls(backward)) is several and len(calls(backward)) <= 2
 
 
 def test_positions_of_what_was_selected_have_no_gradient():
