@@ -493,6 +493,36 @@ def what_was_walked_is_let_go(compiled):
         yield dead() is None
 
 
+@trap(traces=1, hits=3)
+def hooks_of_leaves_are_called_in_eagers_order(compiled):
+    torch.manual_seed(0)
+    module, told = net(3, 4, 4, 2), []
+    for name, parameter in module.named_parameters():
+        parameter.register_post_accumulate_grad_hook(lambda p, name=name: told.append((name, p.grad.clone())))
+    model = compiled(module)
+    for call in range(4):
+        told.clear()
+        model(rows(call, 3 + call % 2, 3)).pow(2).mean().backward()
+        yield [name for name, _ in told], [gradient for _, gradient in told], gradients(module)
+
+
+@trap(traces=1, hits=3)
+def what_was_made_last_is_walked_first(compiled):
+    torch.manual_seed(0)
+    module, told = net(3, 4, 2), []
+    for name, parameter in module.named_parameters():
+        parameter.register_post_accumulate_grad_hook(lambda _, name=name: told.append(name))
+    scale = torch.randn(3, requires_grad=True)
+    scale.register_post_accumulate_grad_hook(lambda _: told.append("scale"))
+    f = compiled(lambda x: (module(x), (x * scale).sin()) if x.shape[1] == 3 else x)
+    for call in range(4):
+        told.clear()
+        first, second = f(rows(call, 3 + call % 2, 3))
+        first.sum().backward(retain_graph=True)
+        yield walked(second.sum() + first.sum()), list(told), gradients(module), scale.grad
+        scale.grad = None
+
+
 @TABLE.parametrize()
 def test_parts(trap: Trap) -> None:
     hold(trap)

@@ -31,6 +31,8 @@ CALLS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "movedim": lambda x, dim: x.movedim(dim, 0) * 2,
     "flatten": lambda x, dim: x.flatten(0, dim) * 2,
     "size": lambda x, dim: x * x.size(dim),
+    "a transform": lambda x, dim: torch.fft.fftn(x, dim=(dim,)).abs(),
+    "a transform, by place": lambda x, dim: torch.fft.rfft(x, None, dim).abs(),
 }
 
 
@@ -43,7 +45,8 @@ def test_dimension_numbers(name: str) -> None:
             y = f(x, dim)
             yield y, torch.autograd.grad(y.sum(), x)[0].contiguous()
 
-    hold(Trap(program, traces=5, hits=5))
+    transform = name.startswith("a transform")  # whose second dimension waits for a third to be told apart from any
+    hold(Trap(program, traces=6 if transform else 5, hits=4 if transform else 5))
 
 
 ORDERS: dict[str, Callable[[Tensor, float], Tensor]] = {

@@ -237,6 +237,85 @@ def a_graph_of_gradients_after_what_eager_did_not_save_was_written(compiled: Any
         yield slope, slope.requires_grad
 
 
+def _heard(compiled: Any, function: Callable[[Tensor, Tensor], Tensor], dtype: torch.dtype) -> Iterator[Any]:
+    """What hooks hear of walks whose gradients are differentiated again, where torch makes calls again for them."""
+    f = compiled(function)
+    weight = torch.rand(3, 3, generator=torch.Generator().manual_seed(9)).to(dtype).requires_grad_()
+    heard: list[Any] = []
+    weight.register_hook(lambda g: heard.append(("weight", tuple(g.shape))) or g * 2)
+    for number in range(5):
+        generator = torch.Generator().manual_seed(number)
+        leaf = torch.rand(2 + number, 3, generator=generator).to(dtype).requires_grad_()
+        x = leaf * 1
+        x.register_hook(lambda g: heard.append(("x", tuple(g.shape))))
+        loss = f(x, weight).abs().sum()
+        slopes = torch.autograd.grad(loss, [leaf, weight], create_graph=True)
+        yield list(slopes), list(heard)
+        heard.clear()
+        yield list(torch.autograd.grad(sum(slope.abs().pow(2).sum() for slope in slopes), [leaf, weight]))
+        yield list(heard)
+        heard.clear()
+
+
+@TABLE.trap(traces=1, hits=4)
+def hooks_of_complex_operands(compiled: Any) -> Iterator[Any]:
+    yield from _heard(compiled, lambda x, weight: (x @ weight.t()) * x.sum(), torch.complex64)
+
+
+@TABLE.trap(traces=1, hits=4)
+def hooks_of_what_a_product_is_over(compiled: Any) -> Iterator[Any]:
+    yield from _heard(compiled, lambda x, weight: x.prod(-1, keepdim=True) * weight.prod(0), torch.float64)
+
+
+@TABLE.trap(traces=1, hits=4)
+def hooks_of_operands_without_a_rule(compiled: Any) -> Iterator[Any]:
+    yield from _heard(compiled, lambda x, weight: torch.linalg.solve(weight + 3 * torch.eye(3), x.t()), torch.float32)
+
+
+def _pulled(compiled: Any, tangent: Callable[[Tensor], Tensor], dtype: torch.dtype, again: bool) -> Iterator[Any]:
+    """Gradients for tangents that do not hold their values in memory."""
+
+    @compiled
+    def f(x: Tensor) -> Tensor:
+        return (x * x).exp() * 2
+
+    for number in range(5):
+        generator = torch.Generator().manual_seed(number)
+        x = torch.rand(3 + number, generator=generator).to(dtype).requires_grad_()
+        (slope,) = torch.autograd.grad(f(x), x, tangent(x.detach()), create_graph=again)
+        yield slope.resolve_conj().resolve_neg()
+        if again:
+            yield torch.autograd.grad(slope.abs().sum(), x)[0].resolve_conj().resolve_neg()
+
+
+@TABLE.trap(traces=2, hits=8)
+def tangents_that_are_negative_views(compiled: Any) -> Iterator[Any]:
+    def negative(x: Tensor) -> Tensor:
+        return torch.complex(x, x + 1).conj().imag
+
+    yield from _pulled(compiled, negative, torch.float32, False)
+    yield from _pulled(compiled, negative, torch.float64, True)
+
+
+@TABLE.trap(traces=2, hits=8)
+def tangents_that_are_conjugate_views(compiled: Any) -> Iterator[Any]:
+    yield from _pulled(compiled, lambda x: (x + 1j).conj(), torch.complex64, False)
+    yield from _pulled(compiled, lambda x: (x + 1j).conj(), torch.complex128, True)
+
+
+@TABLE.trap(traces=1, hits=4)
+def tangents_without_memory(compiled: Any) -> Iterator[Any]:
+    @compiled
+    def f(x: Tensor) -> Tensor:
+        return x.prod()
+
+    for number in range(5):
+        x = torch.rand(3 + number, 2, generator=torch.Generator().manual_seed(number)).requires_grad_()
+        yield torch.autograd.grad(f(x).sgn(), x)[0]  # its derivative is zeros without memory
+        (slope,) = torch.autograd.grad(f(x).abs(), x, create_graph=True)
+        yield torch.autograd.grad(slope.pow(2).sum(), x)[0]
+
+
 @TABLE.trap(traces=8, hits=3)
 def equation_in_the_loss(compiled: Any) -> Iterator[Any]:
     net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))

@@ -44,6 +44,38 @@ def an_int_argument(compiled):
 
 
 @trap(traces=1, hits=19)
+def a_computed_number_is_itself(compiled):
+    def program(x, k):
+        k = k * 1.5
+        return x * (2 if k is k else 3), k is not k, k is None
+
+    f = compiled(program)
+    for k in FLOATS:
+        yield f(ones(3), k)
+
+
+@trap(traces=3, hits=5)
+def a_power_of_false(compiled):
+    f = compiled(lambda x, k: x**k)
+    for k in (1, False, 0, False, 0, False, 0, False):
+        x = torch.tensor([0.0, 1.0, -2.0], requires_grad=True)
+        y = f(x, k)
+        y.sum().backward()
+        yield y, x.grad
+
+
+@trap(traces=2, hits=2, waits="raises")
+def a_text_times_itself(compiled):
+    def program(x, k):
+        k *= k
+        return x * 2
+
+    f = compiled(program)
+    for k in (7, "a", "b", 7, 7, 2.0):
+        yield outcome(f, ones(3), k)
+
+
+@trap(traces=1, hits=19)
 def a_float_argument(compiled):
     f = compiled(lambda x, k: (x * k + k / 3, -k))
     for k in FLOATS:

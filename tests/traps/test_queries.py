@@ -35,6 +35,27 @@ def under(mode: Any, question: Any) -> Any:
         return question()
 
 
+# Flags of backends ---------------------------------------------------------------------------------------------------
+
+
+@trap(traces=4, hits=3)
+def flags_of_backends_that_change(compiled):
+    def program(x):
+        tf32 = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
+        found = torch.backends.mkldnn.enabled, torch.backends.cudnn.benchmark, torch.backends.cuda.math_sdp_enabled()
+        return x * 2 if tf32 else x * 3, torch._C._are_functorch_transforms_active(), found
+
+    f = compiled(program)
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark
+    try:
+        for number in range(7):
+            torch.backends.cudnn.allow_tf32 = number in (2, 4)
+            torch.backends.cudnn.benchmark = number in (4, 6)
+            yield f(torch.ones(2) + number)
+    finally:
+        torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = before
+
+
 # Modes ---------------------------------------------------------------------------------------------------------------
 
 

@@ -54,3 +54,20 @@ def test_an_operand_that_a_call_gives_back_is_that_of_its_numbers() -> None:
             yield f(torch.arange(6.0).view(2, 3) + number, sizes)
 
     hold(Trap(program, traces=5, hits=2))
+
+
+def test_gradients_of_a_call_whose_sizes_are_elements_of_a_tensor() -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        def resized(x: Tensor, sizes: Tensor) -> Tensor:
+            parts = [F.interpolate(x * 2, size=(high, wide), mode="bilinear") for high, wide in sizes]
+            return torch.cat([part.flatten(2).sum(-1) for part in parts])
+
+        f = compiled(resized)
+        for number in range(4):
+            x = (torch.arange(12.0).view(1, 3, 2, 2) + number).requires_grad_()
+            found = f(x, torch.tensor([[3, 2 + number % 3], [2, 4]]))
+            yield found
+            found.sin().sum().backward()
+            yield x.grad
+
+    hold(Trap(program, traces=1, hits=3))

@@ -97,6 +97,35 @@ def in_a_generator(compiled):
 
 
 @TABLE.trap(traces=1, hits=3)
+def behind_a_view_of_what_a_library_computed(compiled):
+    # both what stands before the stop and what follows it read the view, whose base has a history of its own
+    weight, scale = torch.randn(8, 3, 2, 2, requires_grad=True), torch.randn(8, requires_grad=True)
+
+    def function(x):
+        patches = torch.nn.functional.conv2d(x, weight, stride=2).flatten(2).transpose(1, 2)
+        normed = torch.nn.functional.layer_norm(patches, (8,), scale)
+        return patches + (normed.sin() * 0.5).erfinv().cos()
+
+    fast = compiled(function)
+    for _ in range(5):
+        weight.grad = scale.grad = None
+        fast(torch.randn(2, 3, 8, 8)).sin().sum().backward()
+        yield weight.grad, scale.grad
+
+
+@TABLE.trap(traces=3, hits=2)
+def an_element_is_a_size_that_only_a_call_sees(compiled):
+    # nothing but its size ties the call of zeros to the one that reads the element
+    def program(x):
+        torch.zeros(int(x.sum() * 10) % 3, 2) + int(x.sum())
+        return x / 2 if x.sum() > 2 else x
+
+    f = compiled(program)
+    for shift in (0.1, 2.0, 0.2, 1.7):
+        yield f(torch.tensor([2.5, -0.5]) + shift)
+
+
+@TABLE.trap(traces=1, hits=3)
 def where_native_code_calls_back(compiled):
     # max calls the key: no break is possible inside, so the whole call of max is the step
     yield from calls(compiled, lambda x: max([x * 0.1, x * 0.2], key=lambda t: t.erfinv().sum().item() * 2) + 1)

@@ -12,7 +12,8 @@ from logging.handlers import MemoryHandler
 from typing import Any
 
 import torch
-from tests.traps.trap import Table, Trap, hold
+from tests.traps.trap import Table, Trap, hold, outcome
+from torch.nn import functional
 
 TABLE = Table()
 trap = TABLE.trap
@@ -311,6 +312,61 @@ def a_stream_over_a_buffer_of_the_program(compiled):
 
     for _ in range(5):
         yield f(ones())
+
+
+def _torchs(x: torch.Tensor, which: int) -> torch.Tensor:
+    if which == 0:
+        return functional.mse_loss(x, torch.ones(3))
+    if which == 1:
+        return functional.softmax(x)
+    return functional.upsample(x[None, None], scale_factor=2)
+
+
+@trap(traces=9, hits=9)
+def warnings_of_torchs_own_functions(compiled):
+    for which in range(3):
+
+        def f(x: torch.Tensor, which: int = which) -> torch.Tensor:
+            return _torchs(x, which) * 2
+
+        g = compiled(f)
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            for call in range(4):
+                yield g(torch.ones(2, 3) * call), [
+                    (str(each.message), each.category.__name__, each.filename, each.lineno) for each in heard
+                ]
+
+
+@trap(traces=8, hits=2)
+def warnings_of_torchs_own_functions_are_shown_by_the_program(compiled):
+    shown = [0]
+
+    def show(*args: Any, **kwargs: Any) -> None:
+        shown[0] += 1
+
+    @compiled
+    def f(x):
+        y = functional.softmax(x)
+        return y * shown[0]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = show
+        for call in range(5):
+            yield f(torch.ones(2, 3) * call)
+
+
+@trap(traces=4, hits=2)
+def warnings_of_torchs_own_functions_become_errors(compiled):
+    @compiled
+    def f(x):
+        return functional.mse_loss(x, torch.ones(3))
+
+    for call in range(8):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error" if call in (3, 4) else "ignore")
+            yield outcome(f, torch.ones(2, 3) * call)
 
 
 @trap(traces=8, hits=3)

@@ -477,6 +477,10 @@ def test_an_input_that_nobody_may_write_raises_as_eager_does() -> None:
     with pytest.raises(RuntimeError, match="multiple views"):
         compiled((torch.randn(3, 3, requires_grad=True) * 1).unbind(0)[0], y)
     assert torch.equal(y, torch.full((3,), 2.0))
+    for rows in (torch.randn(1, 3).requires_grad_().expand(1, 3), torch.randn(3).requires_grad_()[1:]):
+        with pytest.raises(RuntimeError, match="a view of a leaf Variable"):
+            compiled(rows, y)
+    assert torch.equal(y, torch.full((3,), 4.0)), "each write is made once"
 
 
 def test_gradients_that_lie_transposed_come_at_other_sizes() -> None:

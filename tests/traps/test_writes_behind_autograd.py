@@ -150,3 +150,49 @@ def test_memory_that_leaves_alone_is_written(function: Callable[..., tuple[Tenso
             yield loss, torch.autograd.grad(loss, (w, v)), memory, memory._version
 
     hold(Trap(program, traces=2, hits=3))
+
+
+def _scaled(x: Tensor, y: Tensor) -> Tensor:
+    y.mul_(x)
+    return x
+
+
+def _scaled_twice(x: Tensor, y: Tensor) -> Tensor:
+    y.mul_(x)
+    y.mul_(2)
+    return x
+
+
+@pytest.mark.parametrize("function", [_scaled, _scaled_twice])
+def test_what_a_write_to_a_view_without_history_does_not_save_may_be_written(
+    function: Callable[[Tensor, Tensor], Tensor],
+) -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(function)
+        for number, rows in enumerate((4, 3, 5, 3)):
+            generator = torch.Generator().manual_seed(number)
+            leaf, base = (torch.randn(rows, 3, generator=generator, dtype=torch.float64) for _ in range(2))
+            x, y = leaf.requires_grad_() * 1, base.t()
+            f(x, y.t())
+            x.clamp_(-1, 1)  # a product saves its factor where the gradient of what it writes is asked
+            yield y, torch.autograd.grad((y.t() * x).sum(), leaf)
+
+    hold(Trap(program, traces=2, hits=3))
+
+
+def test_memory_that_comes_twice_is_written_through_data() -> None:
+    def product(x: Tensor, memory: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        y.mul_(x)
+        return y, memory > 0
+
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(product)
+        for number, rows in enumerate((4, 3, 5, 3)):
+            generator = torch.Generator().manual_seed(number)
+            w, v = (torch.randn(rows, 3, generator=generator, dtype=torch.float64) for _ in range(2))
+            memory = w.data
+            y, positive = f(w.requires_grad_(), memory, v.requires_grad_() * 1)
+            memory.mul_(3)
+            yield positive, y, w._version, torch.autograd.grad(y.sum(), (w, v))
+
+    hold(Trap(program, traces=2, hits=3))

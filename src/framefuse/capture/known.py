@@ -19,7 +19,7 @@ from typing import Unpack
 
 import torch
 
-from framefuse.capture.program.natives import COMPARISONS, CONVERSIONS, INDEX, TRUTH, Columns, Native, row
+from framefuse.capture.program.natives import CONVERSIONS, INDEX, TRUTH, Columns, Native, row
 
 
 def _known(*targets: Hashable, **columns: Unpack[Columns]) -> None:
@@ -46,7 +46,6 @@ _known(types.MethodType, types.CellType, functools.partial, torch.Size, pure=Tru
 _known(types.SimpleNamespace, pure=True, keeps=True, iterates=True, compares=("__hash__", "__eq__"))  # of a dict: 3.13
 _known(types.MappingProxyType, types.GenericAlias, pure=True)
 _known(collections.OrderedDict, pure=True, iterates=True, takes="all")
-_known(collections.deque, pure=True, shallow=True, iterates=True)
 _known(collections.defaultdict, pure=True, iterates=True)
 _known(collections.Counter, collections.ChainMap, collections.UserDict, pure=True)
 _known(functools.partialmethod, functools.cached_property, pure=True)
@@ -80,11 +79,9 @@ _known(
 _known(
     *_of(math, "sumprod"), pure=True, asks=(*CONVERSIONS, "__mul__", "__rmul__", "__add__", "__radd__"),
 )  # fmt: skip
-_known(math.prod, pure=True, keeps_numbers=True, asks=(*CONVERSIONS, "__mul__", "__rmul__"))
 
 _known(*_of(operator, "attrgetter itemgetter methodcaller"), pure=True)
 _known(operator.index, operator.length_hint, pure=True, asks=CONVERSIONS)
-_known(operator.indexOf, operator.countOf, pure=True, iterates=True, compares=COMPARISONS)
 _known(operator.abs, pure=True, asks=("__abs__",))
 _known(operator.pos, pure=True, asks=("__pos__",))
 _known(operator.inv, pure=True, asks=("__invert__",))
@@ -92,9 +89,7 @@ _known(operator.truth, pure=True, asks=TRUTH)
 _known(operator.concat, pure=True, shallow=True, asks=("__add__", "__radd__"))
 
 _known(
-    *_of(itertools, "tee combinations combinations_with_replacement cycle islice zip_longest pairwise permutations "
-    "product batched"), pure=True, shallow=True, iterates=True,
+    *_of(itertools, "batched"), pure=True, shallow=True, iterates=True,
 )  # fmt: skip
-_known(itertools.compress, pure=True, iterates=True, asks=TRUTH)
 _known(itertools.count, pure=True, asks=("__add__", "__radd__"))
 _known(itertools.repeat, pure=True, shallow=True, asks=INDEX)

@@ -145,11 +145,11 @@ def record(
     Whatever cannot be recorded costs the trace only; the call completes and behaves as it does without framefuse.
     """
     first = entry(function)
-    refused = _refusal(function, first)
-    if refused is not None and refused.code == "debugger":
-        return Recording(reason=refused, declined=True)
-    if refused is not None or first is None:
-        return _run_natively(function, args, kwargs, refused)
+    why = refused(function, first)
+    if why is not None and why.code == "debugger":
+        return Recording(reason=why, declined=True)
+    if why is not None or first is None:
+        return _run_natively(function, args, kwargs, why)
     try:
         slots = bind_locals(first.function, (*first.leading, *args), kwargs)
     except TypeError:
@@ -174,7 +174,8 @@ def resume(
     return run.run()
 
 
-def _refusal(function: Function, entry: Entry | None) -> Reason | None:
+def refused(function: Function, entry: Entry | None) -> Reason | None:
+    """Why no call of ``function`` is recorded now; None where one may be."""
     if CURRENT is None:
         return reason("python", "this version of Python", None)
     if entry is None:
@@ -489,6 +490,7 @@ class _Run:
             seconds={"capture": time.perf_counter() - self.started},
             autograd=held,
             versions=versions_of(recorder),
+            tied=recorder.sources.tied,
         )
 
 

@@ -32,6 +32,7 @@ from framefuse.capture.interp.calls import Calls
 from framefuse.capture.interp.generators import Generators
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.opcodes import operator_functions
+from framefuse.capture.program import itertools_equivalents
 from framefuse.capture.program.services import Breaks
 from framefuse.capture.recording.recorder import Recorder
 
@@ -62,6 +63,7 @@ ROWS = (
     random_calls,
     heaps,
     identities,
+    itertools_equivalents,
     known,
     module_calls,
     number_functions,

@@ -42,6 +42,7 @@ def _hashing(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
     if method is not None and not isinstance(value, torch.Tensor):
         return machine.calls.call(frame, method, (value,), {}, PushChecked("__hash__", kind))
     if _by_value(value) or kind.__hash__ is None:
+        machine.recorder.sources.tie()  # texts are hashed otherwise in each process
         return MISSING
     machine.recorder.sources.guard_type(value)
     number = _address(machine, value) if by_identity(kind) else None

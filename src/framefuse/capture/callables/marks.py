@@ -31,6 +31,7 @@ def take_as_constant(function: Function) -> None:
     """What ``function`` gives when it is recorded is what it gives."""
 
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> None:
+        machine.recorder.sources.tie()
         with torch._C.DisableTorchFunction():
             value = function(*strip(args), **strip(kwargs))
         if machine.recorder.alive and not isinstance(value, (int, float, str, bool, type(None))):

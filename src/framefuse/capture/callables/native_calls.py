@@ -14,6 +14,7 @@ from framefuse.capture.callables.mutations import MUTATORS, insert_default, muta
 from framefuse.capture.callables.policy import Policy, policy_of, stop_of
 from framefuse.capture.callables.random_calls import of_generator
 from framefuse.capture.callables.steps import replayed, says_once
+from framefuse.capture.callables.torch_warnings import overheard
 from framefuse.capture.callables.unseen import HASHING, after_call, before_call, key_in, runs_methods, shown, walks
 from framefuse.capture.facts.atoms import ATOMS, CONTAINERS
 from framefuse.capture.facts.numbers import TRACKED, bare, key_of, pin_nested, plain_number, reads_values
@@ -175,7 +176,7 @@ class Natives:
             return of_generator(recorder, target, args, kwargs)
         if policy == "torch":
             before = recorder.mode_calls
-            value = self.handling(target, args, kwargs)
+            value = overheard(self.machine, target, lambda: self.handling(target, args, kwargs))
             unseen = recorder.mode_calls == before
             if unseen:
                 for part in (*args, *kwargs.values()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import operator
 import types
 from collections import deque
@@ -13,7 +14,7 @@ from framefuse.capture.facts.numbers import NUMBERS, TRACKED, pin_nested, plain_
 from framefuse.capture.interp.continuations import PUSH_ITERATOR, PUSH_NEGATED, PushChecked, PushOperation
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.protocols import checked
-from framefuse.capture.program.equivalents import LISTED, equal_parts
+from framefuse.capture.program.equivalents import FORWARDS, LISTED, equal_parts
 from framefuse.capture.program.frame import Frame, InterpretedGenerator, Pending
 from framefuse.capture.program.iterators import NATIVE_ITERATORS
 from framefuse.capture.program.lookups import goes_by_index, python_method, type_get
@@ -209,6 +210,12 @@ class Operations:
                 self.recorder.sources.guard_type(value)
                 self.recorder.sources.guard_version(kind)
                 return self.machine.calls.call(frame, method, (value,), {}, PushChecked("__iter__", kind))
+            if kind not in SIMPLE and goes_by_index(kind):
+                self.recorder.sources.guard_type(value)
+                self.recorder.sources.guard_version(kind)
+                return self.machine.calls.call(frame, FORWARDS, (value,), {})
+            if isinstance(value, enum.EnumMeta) and kind.__iter__ is enum.EnumMeta.__iter__:
+                value, kind = tuple(value), tuple
             if moves(self.machine, value):
                 why = ("native-call", "The order of a set of objects")
                 return self.machine.exits.opaque(frame, list, (value,), {}, PUSH_ITERATOR, *why)

@@ -5,6 +5,7 @@ What is known of single callables stands in their rows (``capture/program/native
 
 from __future__ import annotations
 
+import enum
 import operator
 import types
 import weakref
@@ -15,6 +16,7 @@ from torch.utils.hooks import BackwardHook
 
 from framefuse.capture.callables.mutations import MUTATORS
 from framefuse.capture.callables.random_calls import records_generator
+from framefuse.capture.facts.atoms import ATOMS
 from framefuse.capture.program import leaves
 from framefuse.capture.program.lookups import type_get
 from framefuse.capture.program.methods import METHODS, NOTHING
@@ -178,7 +180,7 @@ def _of_container(recorder: Recorder, holder: Value, name: str, args: Arguments)
 
 def _of_class(recorder: Recorder, target: type, args: Arguments, kwargs: Keywords) -> Policy | None:
     """Of a class whose instances are made by C."""
-    if numbers_of_numpy(target, args, kwargs):
+    if numbers_of_numpy(target, args, kwargs) or _names_member(target, args, kwargs):
         return "pure"
     row = known_as(target)
     if row.pure:
@@ -194,3 +196,11 @@ def _of_class(recorder: Recorder, target: type, args: Arguments, kwargs: Keyword
     if issubclass(target, tuple) and not written_in_c(target):
         return "pure" if any(recorder.sources.knows(part) for part in args) else "new"
     return "pure" if issubclass(target, (dict, list)) and fills in (dict.__init__, list.__init__) else None
+
+
+def _names_member(target: type, args: Arguments, kwargs: Keywords) -> bool:
+    """Whether an enumeration is asked for one of its members, by its value or by itself."""
+    if not isinstance(target, enum.EnumMeta) or type(target).__call__ is not enum.EnumMeta.__call__:
+        return False
+    kind = type(args[0]) if len(args) == 1 and not kwargs else None
+    return kind is target or (kind in ATOMS and args[0] in target._value2member_map_)

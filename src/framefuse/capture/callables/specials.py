@@ -55,6 +55,8 @@ def _len(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> O
 
 @special(iter, pure=True, keeps_numbers=True)
 def _iter(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    if len(args) == 2 and not kwargs:
+        return machine.calls.call(frame, equivalents.until_, args, {})
     return machine.operations.iterate(frame, args[0]) if len(args) == 1 else MISSING
 
 
@@ -260,7 +262,17 @@ def _unary_special(name: str) -> Special:
 
 special(str, pure=True, reads_value=True)(_unary_special("__str__"))
 special(repr, pure=True, reads_value=True)(_unary_special("__repr__"))
-special(reversed, pure=True, shallow=True, keeps_numbers=True)(_unary_special("__reversed__"))
+
+
+@special(reversed, pure=True, shallow=True, keeps_numbers=True)
+def _reversed(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    if len(args) != 1 or kwargs:
+        return MISSING
+    kind = type(args[0])
+    if type_get(kind, "__reversed__") is MISSING and python_method(kind, "__getitem__") is not None:
+        machine.recorder.sources.guard_type(args[0])
+        return machine.calls.call(frame, equivalents.reversed_, args, {})
+    return method_of(machine, frame, args[0], "__reversed__")
 
 
 @special(format, pure=True, reads_value=True, asks=CONVERSIONS, shows=True)

@@ -26,6 +26,9 @@ from framefuse.ir.values import Arguments, Function, Value
 
 PLAIN = (list, tuple, dict, set, frozenset)
 VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+# Their texts name addresses.
+NAMING_ADDRESSES = (types.FunctionType, types.BuiltinFunctionType, types.CodeType, property, classmethod, staticmethod)
+UNMOVED = frozenset((int, float, bool))  # that are hashed alike in every process
 TEXTS = ("__repr__", "__str__", "__format__")
 # What the text of a container tells beside its content.
 SHOWN_BESIDE: dict[type, str] = {deque: "maxlen", defaultdict: "default_factory"}
@@ -39,6 +42,8 @@ def shown(machine: Machine, value: Value, depth: int = 0) -> None:
     """Native code makes a text of ``value``: known content becomes facts, an object of the user ends the recording."""
     kind = type(value)
     if kind in ATOMS or kind in TRACKED or isinstance(value, (torch.Tensor, *CODE_LIKE)) or depth > DEPTH:
+        if isinstance(value, NAMING_ADDRESSES):
+            machine.recorder.sources.tie()
         return
     sources, contents = machine.recorder.sources, machine.recorder.contents
     if isinstance(value, CONTAINERS) and all(python_method(kind, name) is None for name in TEXTS):
@@ -134,6 +139,8 @@ def moves(machine: Machine, value: Value) -> bool:
     another object then.
     """
     several = isinstance(value, SETS) and size(value) > 1 and machine.recorder.alive
+    if several and not all(type(member) in UNMOVED for member in elements(value)):
+        machine.recorder.sources.tie()
     return several and any(_moves(machine.recorder.sources, member) for member in elements(value))
 
 

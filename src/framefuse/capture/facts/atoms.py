@@ -21,11 +21,16 @@ ATOMS = SINGLETONS | TEXTS | {int, float}
 SEQUENCES = (list, tuple, deque)
 CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 SETS = (set, frozenset)
-# The last three are equal by identity, as are the singletons; a metaclass of its own might say otherwise.
+# The last three are equal by identity, as are the singletons.
 KEY_ATOMS = frozenset((int, str, bytes, type, types.FunctionType, type(typing.Union))) | SINGLETONS
 
 
 def is_key(key: Value) -> bool:
     """Whether a dict entry with this key can be named by a source: atoms known by value or identity, tuples of them."""
     kind = type(key)
-    return kind in KEY_ATOMS or (kind is tuple and all(map(is_key, key)))
+    return kind in KEY_ATOMS or (kind is tuple and all(map(is_key, key))) or _is_plain_metaclass(kind)
+
+
+def _is_plain_metaclass(kind: type) -> bool:
+    """Whether classes of a metaclass, as those of tensors and abstract ones, are equal by identity."""
+    return issubclass(kind, type) and kind.__eq__ is type.__eq__ and kind.__hash__ is type.__hash__

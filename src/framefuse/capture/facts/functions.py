@@ -79,7 +79,7 @@ class Functions:
         entry = self.sources.known.get(id(function))
         if entry is not None and not entry[1].is_argument:
             return entry[1]
-        return self.sources.root(types.FunctionType(_nothing.__code__, function.__globals__, "globals"))
+        return self.sources.root(stand_in(function.__globals__))
 
     def enter(self, function: types.FunctionType) -> None:
         """The program enters a function: it and what it closes over are as they were, unless the call made it."""
@@ -122,6 +122,16 @@ class Functions:
         except Exception as fault:
             self.sources.host.fault(fault)
             return value
+
+
+def stand_in(variables: dict[str, Value]) -> types.FunctionType:
+    """A function that stands for a module's globals."""
+    return types.FunctionType(_nothing.__code__, variables, "globals")
+
+
+def stands_for_globals(function: types.FunctionType) -> bool:
+    """Whether :func:`stand_in` made a function."""
+    return function.__code__ is _nothing.__code__
 
 
 def _nothing() -> None:

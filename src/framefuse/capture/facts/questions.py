@@ -47,6 +47,11 @@ QUESTIONS: dict[Value, Question] = {
         torch.is_deterministic_algorithms_warn_only_enabled, torch.get_deterministic_debug_mode,
         torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled,
         torch.cuda.current_device, torch.cuda.is_current_stream_capturing,
+        torch._C._get_cudnn_enabled, torch._C._get_cudnn_benchmark, torch._C._get_cudnn_deterministic,
+        torch._C._get_cudnn_allow_tf32, torch._C._get_cublas_allow_tf32, torch._C._get_mkldnn_enabled,
+        torch._C._get_flash_sdp_enabled, torch._C._get_math_sdp_enabled,
+        torch._C._get_mem_efficient_sdp_enabled, torch._C._get_cudnn_sdp_enabled,
+        torch._C._are_functorch_transforms_active,
         *((torch.xpu.is_current_stream_capturing,) if torch.xpu._is_compiled() else ()),
         *((dist.is_initialized, dist.get_rank, dist.get_world_size, dist.get_backend) if dist.is_available() else ()),
     )

@@ -45,6 +45,7 @@ class Relations:
         self.volatile_names: set[Symbol | str] = set()  # of values that come out of a break
         self.data_symbols: set[Symbol] = set()  # of numbers that are known only while the trace runs
         self.element_symbols: set[Symbol] = set()  # those among them that are read from tensors
+        self.unclear_symbols: set[Symbol] = set()  # those among them that may be known before: lowering finds out
 
     @property
     def alive(self) -> bool:
@@ -107,8 +108,9 @@ class Relations:
             relation = Relation(op, left, right, str(line) if line is not None else "", line)
             if relation.constant is True:
                 return
-            if (left.symbols | right.symbols) & self.data_symbols:
-                self._asked(left.symbols | right.symbols, line.text if line is not None else "a branch")
+            asked = (left.symbols | right.symbols) & self.data_symbols
+            if not asked <= self.unclear_symbols:
+                self._asked(asked, line.text if line is not None else "a branch")
                 return
             self.stated[(op, left, right)] = relation
         except Exception as fault:
@@ -120,8 +122,9 @@ class Relations:
         if not self.alive or key in self.comparisons:
             return
         line = self.host.placed()
-        if (left.symbols | right.symbols) & self.data_symbols:
-            self._asked(left.symbols | right.symbols, line.text if line is not None else "a branch")
+        asked = (left.symbols | right.symbols) & self.data_symbols
+        if not asked <= self.unclear_symbols:
+            self._asked(asked, line.text if line is not None else "a branch")
             return
         self.comparisons[key] = RealRelation(op, left, right, holds, str(line) if line is not None else "", line)
 

@@ -80,6 +80,7 @@ class Sources:
         self.stated_absences: set[tuple[int, str]] = set()
         self.told_apart: dict[int, tuple[Value, Source]] = {}
         self.tokens: dict[int, Setting] = {}  # of context variables that the call set
+        self.tied = False
 
     # Sources --------------------------------------------------------------------------------------------------------
 
@@ -132,6 +133,10 @@ class Sources:
     def mark_volatile(self, argument: int) -> None:
         """Numbers and strings in this argument are others at each call: all of them become run-time values."""
         self.volatile.add(argument)
+
+    def tie(self) -> None:
+        """The program looks at what only this process has: an address, a hash of texts, the order of a set."""
+        self.tied = True
 
     def is_made(self, value: Value) -> bool:
         """Whether a function, class or the like was made during the call."""
@@ -402,6 +407,7 @@ class Sources:
         place = (id(value), "address", None)
         if is_held(held, source) or not self.host.alive:
             self.tell_apart(value)  # from those whose number moves
+            self.tied = True
             return id(value)
         if place not in self.seen:
             symbol = self.relations.new_symbol("n", id(value))

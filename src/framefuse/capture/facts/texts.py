@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import SupportsIndex
 
 from framefuse.capture.facts.owner import Owner
@@ -74,7 +75,8 @@ def text(value: str, recipe: Build, made_of: tuple[Value, ...], owner: Owner) ->
 
 
 def _reading(name: str) -> Function:
-    method = getattr(str, name)
+    # What is wrong with the other operand is told by the operator, not by the method behind it.
+    method = operator.mul if name in ("__mul__", "__rmul__") else getattr(str, name)
 
     def read(self: Text, *args: Value, **kwargs: Value) -> Value:
         plain = [part.plain() if type(part) is Text else part for part in args]

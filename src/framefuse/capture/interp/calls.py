@@ -17,16 +17,19 @@ from framefuse.capture.interp.registry import (
     SHORTCUTS,
     SPECIALS,
     equivalent_of,
+    needs_python,
 )
 from framefuse.capture.program import leaves
 from framefuse.capture.program.bound import unbound
+from framefuse.capture.program.equivalents import item_getter_
 from framefuse.capture.program.frame import Frame, Pending, enter
 from framefuse.capture.program.host import HOST
 from framefuse.capture.program.leaves import is_wrapper, runs_natively
 from framefuse.capture.program.lookups import has_finalizer, is_python_metaclass, python_method, type_get
 from framefuse.capture.program.markers import MISSING, SWITCH, Marker, Outcome
+from framefuse.capture.program.method_equivalents import method_in_python
 from framefuse.capture.program.services import Why
-from framefuse.capture.recording.repeated import call_repeated, is_repeatable
+from framefuse.capture.recording.repeated import call_pure, call_repeated, is_pure, is_repeatable
 from framefuse.ir.values import Arguments, Keywords, Value
 
 
@@ -95,7 +98,10 @@ class Calls:
                     return self._special(special, frame, target, args, kwargs, continuation)
                 in_python = equivalent_of(target, args, False)
                 if in_python is None:
-                    break
+                    in_python = method_in_python(target) if needs_python(args) else None
+                    if in_python is None:
+                        break
+                    args = (target.__self__, *args)
                 target = in_python
                 continue
             if kind is functools.partial:
@@ -134,6 +140,17 @@ class Calls:
                 break
             if kind is operator.attrgetter and fixed and len(args) == 1 and not kwargs:
                 self.machine.finish(frame, self._get_attributes(frame, target, args[0]), continuation)
+                return None
+            if kind is operator.itemgetter and fixed and len(args) == 1 and not kwargs:
+                if python_method(type(args[0]), "__getitem__") is not None:
+                    target, args = item_getter_, (args[0], *target.__reduce__()[1])
+                    continue
+            if is_pure(target):
+                value = call_pure(self.recorder, target, args, kwargs)
+                if value is MISSING:
+                    target = target.__wrapped__
+                    continue
+                self.machine.finish(frame, value, continuation)
                 return None
             if is_repeatable(target, args, kwargs, sources):
                 self.machine.finish(frame, call_repeated(self.recorder, target, args, kwargs), continuation)

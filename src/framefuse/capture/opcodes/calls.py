@@ -52,7 +52,7 @@ def call_function_ex(machine: Machine, frame: Frame, argument: int) -> Outcome:
         target = below
     sources, contents = machine.recorder.sources, machine.recorder.contents
     if type(args) is not tuple:
-        if not hasattr(type(args), "__iter__"):
+        if not hasattr(type(args), "__iter__") and not hasattr(type(args), "__getitem__"):
             raise TypeError(f"{callable_title(target)} argument after * must be an iterable, not {type(args).__name__}")
         args = tuple(machine.operations.iterable(args))
     elif sources.knows(args):

@@ -104,7 +104,8 @@ def is_op(machine: Machine, frame: Frame, argument: int) -> None:
     right = frame.stack.pop()
     left = frame.stack.pop()
     _identity(machine, left, right)
-    frame.stack.append((_object(left) is _object(right)) != bool(argument))
+    same = left is right or _object(left) is _object(right)  # a bare number is a new object each time
+    frame.stack.append(same != bool(argument))
 
 
 def _object(value: Value) -> Value:
@@ -129,6 +130,8 @@ def _identity(machine: Machine, left: Value, right: Value) -> None:
         recorder.sources.fact(places[0], "same" if _object(left) is _object(right) else "different", places[1])
         return
     if type(left) in (int, float, complex, *TRACKED) and type(right) in (int, float, complex, *TRACKED):
+        if left is right:  # what was computed once
+            return
         recorder.kill("argument", "the identity of numbers")
         return
     a, b = recorder.sources.source_of(left), recorder.sources.source_of(right)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import sys
 import types
 from collections.abc import Iterator
 
-from framefuse.capture.program.natives import COMPARISONS, MADE_FROM, STANDS_FOR, TRUTH, equivalent
+from framefuse.capture.program.natives import MADE_FROM, STANDS_FOR, TRUTH, equivalent
 from framefuse.capture.program.parallel import activate
 from framefuse.ir.values import Value
 
@@ -84,13 +83,6 @@ def equal_parts(left: Value, right: Value) -> bool:
         elif not (a is b or a == b):
             return False
     return len(left) == len(right)
-
-
-@equivalent(itertools.chain, pure=True, shallow=True, iterates=True)
-def chain_(*iterables: Value) -> Value:
-    for iterable in iterables:
-        for value in iterable:  # noqa: UP028 - a chain is no way to send into what it walks
-            yield value
 
 
 @equivalent(enumerate, pure=True, keeps=True, keeps_numbers=True, iterates=True)
@@ -195,77 +187,6 @@ def reduce_(function: Value, iterable: Value, initial: Value = ABSENT) -> Value:
     return initial
 
 
-@equivalent(itertools.accumulate, pure=True, calls=True, asks=("__add__", "__radd__"))
-def accumulate_(iterable: Value, function: Value = None, *, initial: Value = None) -> Value:
-    iterator = iter(iterable)
-    total = next(iterator, ABSENT) if initial is None else initial
-    if total is ABSENT:
-        return
-    yield total
-    for value in iterator:
-        total = total + value if function is None else function(total, value)
-        yield total
-
-
-@equivalent(itertools.dropwhile, pure=True, calls=True, asks=TRUTH)
-def dropwhile_(predicate: Value, iterable: Value) -> Value:
-    iterator = iter(iterable)
-    for value in iterator:
-        if not predicate(value):
-            yield value
-            break
-    for value in iterator:
-        yield value
-
-
-@equivalent(itertools.takewhile, pure=True, calls=True, asks=TRUTH)
-def takewhile_(predicate: Value, iterable: Value) -> Value:
-    for value in iterable:
-        if not predicate(value):
-            return
-        yield value
-
-
-@equivalent(itertools.filterfalse, pure=True, calls=True, asks=TRUTH)
-def filterfalse_(predicate: Value, iterable: Value) -> Value:
-    for value in iterable:
-        if not (value if predicate is None else predicate(value)):
-            yield value
-
-
-@equivalent(itertools.starmap, pure=True, calls=True)
-def starmap_(function: Value, iterable: Value) -> Value:
-    for values in iterable:
-        yield function(*values)
-
-
-@equivalent(itertools.groupby, pure=True, calls=True, compares=COMPARISONS)
-def groupby_(iterable: Value, key: Value = None) -> Value:
-    iterator = iter(iterable)
-    value = next(iterator, ABSENT)
-    if value is ABSENT:
-        return
-    current = value if key is None else key(value)
-
-    def group(wanted: Value) -> Value:
-        nonlocal value, current
-        yield value
-        for value in iterator:
-            current = value if key is None else key(value)
-            if wanted != current:
-                return
-            yield value
-        value = ABSENT
-
-    while value is not ABSENT:
-        wanted = current
-        own = group(wanted)
-        yield wanted, own
-        if value is not ABSENT and wanted == current:
-            for _ in own:
-                pass
-
-
 def keys_of(holder: dict[Value, Value]) -> Value:
     for key in holder:  # noqa: UP028
         yield key
@@ -285,6 +206,57 @@ def _called(function: Value) -> Value:
     return function()
 
 
+def until_(function: Value, sentinel: Value) -> Value:
+    """``iter(function, sentinel)``."""
+    if not callable(function):
+        raise TypeError("iter(v, w): v must be callable")
+    return _results_until(function, sentinel)
+
+
+def _results_until(function: Value, sentinel: Value) -> Value:
+    while True:
+        try:
+            value = function()
+        except StopIteration:
+            return
+        if value in (sentinel,):  # the same object, or equal
+            return
+        yield value
+
+
+def item_getter_(holder: Value, *keys: Value) -> Value:
+    """What ``operator.itemgetter(*keys)`` gives for ``holder``."""
+    return holder[keys[0]] if len(keys) == 1 else tuple([holder[key] for key in keys])
+
+
+def forwards(sequence: Value) -> Value:
+    """``iter`` of what is read by its ``__getitem__``."""
+    place = 0
+    while True:
+        try:
+            value = sequence[place]
+        except (IndexError, StopIteration):
+            return
+        place += 1
+        yield value
+
+
+def reversed_(sequence: Value) -> Value:
+    """``reversed`` of what is read by its ``__getitem__``, whose length is asked at once."""
+    return _backwards(sequence, len(sequence))
+
+
+def _backwards(sequence: Value, count: int) -> Value:
+    while count:
+        count -= 1
+        try:
+            value = sequence[count]
+        except (IndexError, StopIteration):
+            return
+        yield value
+
+
+FORWARDS: Value = forwards
 LISTED: Value = list_  # the elements of what is iterated by its __getitem__
 CALLED: Value = _called  # what the factory of a defaultdict makes
 

@@ -38,6 +38,8 @@ NATIVE_MODULES = frozenset(
 # The demo stands in for a user's program.
 INTERPRETED_OURS = (
     "framefuse.capture.program.equivalents",
+    "framefuse.capture.program.itertools_equivalents",
+    "framefuse.capture.program.method_equivalents",
     "framefuse.capture.callables.custom_functions",
     "framefuse.capture.callables.scans",
     "framefuse.demo",
@@ -48,6 +50,10 @@ INTERPRETED_FUNCTIONS = frozenset(
     for name in "asdict astuple replace _replace _asdict_inner _astuple_inner _is_dataclass_instance".split()
 ) | {("torch.random", "fork_rng"), ("torch.autograd.function", "__init__")} | {
     ("torch.utils.hooks", name) for name in ("remove", "__enter__", "__exit__")
+} | {
+    ("torch.backends", "ContextProp"),
+    ("torch.backends.cuda", "cuBLASModule"),
+    *(("torch.backends.cuda", f"{name}_sdp_enabled") for name in ("flash", "math", "mem_efficient", "cudnn")),
 }
 # Torch's Python functions outside these modules are opaque.
 TORCH_SILENT = (

@@ -12,9 +12,9 @@ from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.saved import Stale, autograd_of
 from framefuse.capture.recording.tensors import dense_order
 from framefuse.ir.dtypes import BY_TORCH
-from framefuse.ir.facts import Input, TensorSpec
+from framefuse.ir.facts import Input, Source, TensorSpec
 from framefuse.ir.numbers import Symbol, expr
-from framefuse.ir.trace import Autograd
+from framefuse.ir.trace import Autograd, TensorMeta
 
 # So many pairs of tensors are looked at one by one; more are sorted by their place in memory.
 PAIRS = 24
@@ -47,8 +47,7 @@ def inputs_of(recorder: Recorder) -> tuple[Input, ...]:
             )
             _keep_order(recorder, meta.strides, strides)
             if meta.storage in written:  # torch refuses to write what is expanded
-                for stride in strides:
-                    recorder.relations.relate("<", expr(0), expr(stride))
+                _keep_apart(recorder, source, meta, sizes, strides)
         spec = TensorSpec(
             meta.type, keys, BY_TORCH[meta.dtype], meta.device, sizes, order, strides,
             meta.requires_grad if recorder.gradients_matter else None,
@@ -126,6 +125,31 @@ def _keep_order(recorder: Recorder, recorded: tuple[int, ...], strides: tuple[Sy
             expr(stride) if isinstance(stride, int) else stride.expr for stride in (strides[inner], strides[outer])
         )
         recorder.relations.relate("<" if recorded[inner] < recorded[outer] else "==", small, large)
+
+
+def _keep_apart(
+    recorder: Recorder,
+    source: Source,
+    meta: TensorMeta,
+    sizes: tuple[Symbol | int, ...],
+    strides: tuple[Symbol | int, ...],
+) -> None:
+    """No two elements of what is written are one place in memory: a step along a dimension leads behind all that the
+    smaller steps reach.
+    """
+    reached, behind = 0, expr(0)
+    for dim in sorted(range(len(strides)), key=lambda dim: meta.strides[dim]):
+        size, stride = expr(sizes[dim]), expr(strides[dim])
+        recorder.relations.relate("<", expr(0), stride)
+        if meta.sizes[dim] == 1:
+            recorder.relations.relate("==", size, expr(1))
+            continue
+        if meta.strides[dim] <= reached:
+            recorder.kill("memory-order", f"Elements of {source} share memory, and it is written.")
+            return
+        recorder.relations.relate("<", behind, stride)
+        reached += (meta.sizes[dim] - 1) * meta.strides[dim]
+        behind = behind + (size - 1) * stride
 
 
 def _stride_symbol(recorder: Recorder, value: int) -> Symbol:

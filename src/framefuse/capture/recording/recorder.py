@@ -82,7 +82,8 @@ class Recorder:
         self.size_symbols: dict[tuple[int, int], Symbol] = {}
         self.entrances = Entrances()
         self.exact_strides = False
-        self.data_sized: set[int] = set()
+        self.data_sized: set[int] = set()  # whose sizes may come from values
+        self.counting: set[int] = set()  # those among them whose first size does: results of calls that count
         self.readers: dict[Symbol, Place | None] = {}  # what read the numbers
         self.gradients_matter = torch.is_grad_enabled()
         self.state = global_state()
@@ -98,6 +99,7 @@ class Recorder:
         self.memory = WrittenMemory(self)
         self._operands: list[torch.Tensor] = []
         self._has_numbers = False
+        self._warned = False  # in the torch call under way
 
     def attach(self, machine: Interpreter, mode: TorchFunctionMode) -> None:
         """Names the machine that runs the program, and the mode by which torch hands its calls over."""
@@ -120,6 +122,10 @@ class Recorder:
     def note_generator(self) -> None:
         """Notes that the interpreter made a generator of its own: an unstarted one becomes a real one as it leaves."""
         self.generators = True
+
+    def note_warning(self) -> None:
+        """Notes that torch's Python code warned, which later calls do as an effect."""
+        self._warned = True
 
     def note_work(self, work: dist.Work, filled: tuple[Ref, ...]) -> None:
         """Notes a collective that is under way, with the values that it fills."""
@@ -354,6 +360,8 @@ class Recorder:
             symbol = self.size_symbols[(number, dim)] = self.relations.new_symbol("v", value)
             if data:
                 self.relations.data_symbols.add(symbol)
+                if dim or number not in self.counting:
+                    self.relations.unclear_symbols.add(symbol)
         return integer(value, symbol.expr, self.relations)
 
     def requires_grad(self, tensor: torch.Tensor) -> bool | None:
@@ -434,7 +442,7 @@ class Recorder:
     def _prepare(self, name: str, args: Arguments, kwargs: Keywords) -> Prepared | None:
         """What is known of a torch call before it runs."""
         try:
-            self._operands, self._has_numbers = [], False
+            self._operands, self._has_numbers, self._warned = [], False, False
             recorded = tuple([self.argument(value) for value in args])
             named = {key: self.argument(value) for key, value in kwargs.items()} if kwargs else {}
             operands, self._operands = self._operands, []
@@ -443,7 +451,8 @@ class Recorder:
             state = devices.random_states() if call_names.may_be_random(name, kwargs) else None
             # The inner mode may say otherwise.
             tracks = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-            return Prepared(recorded, named, operands, versions_of(operands), state, tracks)
+            required = tracks and bool(operands) and operands[0].requires_grad
+            return Prepared(recorded, named, operands, versions_of(operands), state, tracks, required)
         except Exception as fault:
             self.fault(fault)
             return None
@@ -461,12 +470,12 @@ class Recorder:
                     return
                 if self.gradients_matter and prepared.grad_enabled and is_in_place(name):
                     with torch._C.DisableTorchFunction():
-                        self.entrances.wrote(function, args, kwargs)
+                        self.entrances.wrote(function, args, kwargs, prepared.required)
             advanced = (state is not None and devices.drew(state)) or TABLE[name].generator
             if prepared.named:
                 # A generator that is an argument moves too.
                 advanced = advanced or any(isinstance(value, Source) for value in prepared.named.values())
-            data = call_names.sizes_from_data(name, args, kwargs)
+            data = counts = call_names.sizes_from_data(name, args, kwargs)
             if self.data_sized:
                 data = data or any(self.numbers[id(tensor)] in self.data_sized for tensor in operands)
             if self.readers and not data and call_names.sized_by_numbers(name):
@@ -475,6 +484,8 @@ class Recorder:
             result = self._result(out, data)
             if not self.alive:
                 return
+            if counts and TABLE[name].data in COUNTING:
+                self.counting.update(range(first, len(self.metas)))
             places = [meta.device for meta in self.metas[first:]]
             devices.by_type(self.sources, name, (*args, *kwargs.values()), operands, places)
             if result is NO_TENSOR and not written and not (TABLE[name].generator or TABLE[name].checks):
@@ -493,6 +504,7 @@ class Recorder:
                     prepared.grad_enabled,
                     casts_now(),
                     () if written or not prepared.grad_enabled else self._unreached(operands, first),
+                    warns=self._warned,
                 )
             )
         except Exception as fault:
@@ -550,3 +562,4 @@ class Recorder:
 
 
 NO_TENSOR = object()
+COUNTING = ("values", "alone")  # when values decide sizes, in calls that count by their first

@@ -11,10 +11,17 @@ import torch
 from framefuse.capture.facts.atoms import ATOMS
 from framefuse.capture.facts.numbers import bare, plain_number
 from framefuse.capture.facts.sources import Sources
+from framefuse.capture.program.markers import MISSING
 from framefuse.capture.recording.recipe import by_identity
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir.facts import Source
 from framefuse.ir.values import Arguments, Function, Keywords, Value
+
+# Cached functions of libraries that read nothing but their arguments, and whose results nobody changes.
+PURE = frozenset(
+    ("einops.einops", name)
+    for name in ("_prepare_transformation_recipe", "_reconstruct_from_shape_uncached", "_compactify_pattern_for_einsum")
+) | {("einops.packing", "analyze_pattern")}
 
 
 class Repeated:
@@ -53,17 +60,51 @@ def is_repeatable(target: Value, args: Arguments, kwargs: Keywords, sources: Sou
     return all(_lasts(value, sources) for value in (*args, *kwargs.values()))
 
 
+def is_pure(target: Value) -> bool:
+    """Whether a cached function gives the same for the same arguments, so that no fact need hold what it gave."""
+    function = getattr(target, "__wrapped__", None)
+    if type(target) is not functools._lru_cache_wrapper or type(function) is not types.FunctionType:
+        return False
+    return (function.__module__, function.__name__) in PURE
+
+
+def call_pure(recorder: Recorder, target: Value, args: Arguments, kwargs: Keywords) -> Value:
+    """What a pure function gives for arguments that guards hold to what they are; ``MISSING`` where one is a run-time
+    number or an object, so that its own code is to be recorded.
+    """
+    given = (*args, *kwargs.values())
+    if not all(map(_is_constant, given)):
+        return MISSING
+    for value in given:
+        recorder.contents.guard_nested_contents(value)
+    with recorder.unseen():
+        return target(*args, **kwargs)
+
+
+def _is_constant(value: Value) -> bool:
+    return all(map(_is_constant, value)) if type(value) is tuple else type(value) in ATOMS
+
+
 def _lasts(value: Value, sources: Sources) -> bool:
     """Whether an argument is the same at each call: known by its value, or held to its identity and equal by that."""
     if type(bare(value)) in ATOMS or isinstance(value, (type, types.FunctionType)):
         return True
+    if type(value) in (tuple, torch.Size):
+        return all(_lasts(part, sources) for part in value)
     return sources.holds(value) and by_identity(type(value))
+
+
+def _plain(value: Value) -> Value:
+    """An argument with its run-time numbers held to what they are."""
+    return type(value)(map(_plain, value)) if type(value) in (tuple, torch.Size) else plain_number(value)
 
 
 def call_repeated(recorder: Recorder, target: Value, args: Arguments, kwargs: Keywords) -> Value:
     """Makes the call and states its outcome; the outcome is that of a place which guards read by calling again."""
-    args = tuple([plain_number(value) for value in args])
-    kwargs = {name: plain_number(value) for name, value in kwargs.items()}
+    for value in (*args, *kwargs.values()):
+        recorder.contents.guard_nested_contents(value)
+    args = tuple([_plain(value) for value in args])
+    kwargs = {name: _plain(value) for name, value in kwargs.items()}
     sources = recorder.sources
     source = sources.source_of(target)
     if source is not None:

@@ -16,6 +16,7 @@ from framefuse.ir.values import Function, Value
 
 PREFIX = "_saved_"
 SLICES = "torch::autograd::CopySlices"  # the name of torch's node for a write to a view
+MADE = torch._C._autograd.CreationMeta
 LEAF: type[Node] = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
 
 
@@ -55,19 +56,20 @@ class Entrances:
         """Notes the input of this number."""
         if not tensor.requires_grad:
             return
+        origin = _origin(tensor)
         try:
-            node = tensor.grad_fn
-            if node is None:
-                self.leaves[id(tensor)] = number
-                return
+            node = origin.grad_fn
         except RuntimeError:  # a view that may not be asked: no walk goes through it
             return
+        if node is None:
+            self.leaves.setdefault(id(origin), number)
+            return
         self.known[id(node)] = node
-        self.nodes.setdefault((id(node), tensor.output_nr), number)
+        self.nodes.setdefault((id(node), origin.output_nr), number)
 
-    def wrote(self, function: Function, args: Sequence[Value], kwargs: Mapping[str, Value]) -> None:
-        """Notes a call that wrote to its first argument in gradient mode. Where that is a view torch keeps what the
-        call saved where Python does not see it.
+    def wrote(self, function: Function, args: Sequence[Value], kwargs: Mapping[str, Value], required: bool) -> None:
+        """Notes a call that wrote to its first argument in gradient mode, which ``required`` grad before or not. Where
+        that is a view torch keeps what the call saved where Python does not see it.
         """
         target = args[0] if args else None
         if not isinstance(target, torch.Tensor) or not target._is_view() or not target.requires_grad:
@@ -75,7 +77,7 @@ class Entrances:
         base = target._base
         node = None if base is None else base.grad_fn
         if node is not None and node.name() == SLICES:
-            self.writes[id(node)] = node, _on_stand_ins(function, args, kwargs)
+            self.writes[id(node)] = node, _on_stand_ins(function, args, kwargs, required)
 
 
 def autograd_of(
@@ -109,11 +111,12 @@ class _Reading:
     def graph(self, leaving: Mapping[int, torch.Tensor], along: Sequence[torch.Tensor]) -> Autograd:
         nodes = {}
         for number, tensor in leaving.items():
+            origin = _origin(tensor)
             try:
-                node = tensor.grad_fn if tensor.requires_grad else None
+                node = origin.grad_fn if tensor.requires_grad else None
             except RuntimeError:  # a view that nobody may ask what made it, since its memory was written behind it
                 continue
-            if node is not None and (id(node), tensor.output_nr) not in self.entrances.nodes:
+            if node is not None and (id(node), origin.output_nr) not in self.entrances.nodes:
                 self._reach(node)
                 nodes[number] = self.numbers[id(node)]
         fresh = sum(size for address, size in self.sizes.items() if address not in self.given)
@@ -225,10 +228,39 @@ def _end(tensor: torch.Tensor, node: Node | None) -> tuple[int, int]:
 
 
 def _node(tensor: torch.Tensor) -> Node | None:
+    """The node of a tensor; None also for a view that nothing has read since its memory was written."""
+    if _is_outdated(tensor):
+        return None
     try:
         return tensor.grad_fn
     except RuntimeError:
         raise Stale from None
+
+
+def _origin(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor whose node says what made this one: a view's base where torch would make the view's node anew."""
+    base = tensor._base if _is_outdated(tensor) else None
+    return tensor if base is None else base
+
+
+def _is_outdated(tensor: torch.Tensor) -> bool:
+    """Whether a view's memory was written since torch made its node. It makes another one for whoever asks first, by
+    the sizes, strides and offset that the view has at that time: the recorder must not be the one who asks, since
+    ``view.data = ...`` may follow. This is told by what torch refuses for views made where gradients are off.
+    """
+    if not tensor.requires_grad or not tensor._is_view():
+        return False
+    kind = torch._C._autograd._get_creation_meta(tensor)
+    if kind != MADE.DEFAULT:
+        return False
+    torch._C._autograd._set_creation_meta(tensor, MADE.NO_GRAD_MODE)
+    try:
+        tensor.grad_fn  # noqa: B018
+    except RuntimeError:
+        return True
+    finally:
+        torch._C._autograd._set_creation_meta(tensor, kind)
+    return False
 
 
 @lru_cache(maxsize=1024)
@@ -257,7 +289,9 @@ def _saved(node: Node) -> tuple[list[torch.Tensor], bool]:
     return tensors, frees
 
 
-def _on_stand_ins(function: Function, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Write:
+def _on_stand_ins(
+    function: Function, args: Sequence[Value], kwargs: Mapping[str, Value], required: bool
+) -> Write:
     """What the call saves: it is made once more on tensors without memory, the first of which is no view."""
     stand_ins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
@@ -270,7 +304,7 @@ def _on_stand_ins(function: Function, args: Sequence[Value], kwargs: Mapping[str
 
     target = args[0]
     try:
-        stand_ins[id(target)] = target, stand_in(target).clone()
+        stand_ins[id(target)] = target, stand_in(target).detach().requires_grad_(required).clone()
         function(*map(stand_in, args), **{name: stand_in(value) for name, value in kwargs.items()})
         node = stand_ins[id(target)][1].grad_fn
         saved = [] if node is None else _saved(node)[0]

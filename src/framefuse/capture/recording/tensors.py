@@ -40,7 +40,17 @@ def special(tensor: torch.Tensor, lazy: bool = False) -> str | None:
         return "a nested, meta or quantised tensor"
     if not lazy and (tensor.is_conj() or tensor.is_neg()):
         return "a conjugate or negative view"
+    if tensor._is_zerotensor():
+        return "zeros without memory"
+    if tensor.requires_grad and tensor._is_view() and not _lies_in_base(tensor):
+        return "a view whose memory is no longer its base's"
     return None
+
+
+def _lies_in_base(view: torch.Tensor) -> bool:
+    """Whether a view lies where autograd thinks: not after ``view.data = ...`` or ``set_``."""
+    base = view._base
+    return base is None or base.untyped_storage()._cdata == view.untyped_storage()._cdata
 
 
 def describe(tensor: torch.Tensor, storages: dict[int, int], families: dict[int, int]) -> TensorMeta:

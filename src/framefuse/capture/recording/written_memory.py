@@ -13,7 +13,9 @@ from framefuse.ir.values import Arguments, Function, Keywords
 
 
 class Prepared(NamedTuple):
-    """A torch call about to run: its arguments as the trace holds them, and what may change by running it."""
+    """A torch call about to run: its arguments as the trace holds them, and what may change by running it; whether its
+    first operand ``required`` grad, where gradients are on.
+    """
 
     recorded: tuple[object, ...]
     named: dict[str, object]
@@ -21,6 +23,7 @@ class Prepared(NamedTuple):
     versions: list[int | None]
     random_state: tuple[torch.Tensor, ...] | None
     grad_enabled: bool
+    required: bool
 
 
 class Host(Protocol):

@@ -1,0 +1,86 @@
+"""Hears the warnings of torch's own Python functions, and has them told at later calls as the program's own are."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import types
+import warnings
+from collections.abc import Callable
+
+import torch
+
+from framefuse.capture.callables.hearers import Hearers
+from framefuse.capture.interp import stacks
+from framefuse.capture.interp.machine import Machine
+from framefuse.capture.program import leaves
+from framefuse.capture.program.tracebacks import is_framefuse
+from framefuse.ir.values import Arguments, Function, Value
+
+WARN = warnings.warn
+
+
+def overheard(machine: Machine, target: Function, call: Callable[[], Value]) -> Value:
+    """What ``call`` gives, which calls ``target``. Whoever has put a function of their own in the place of
+    ``warnings.warn`` hears it now alone.
+    """
+    if warnings.warn is not WARN or getattr(target, "__globals__", {}).get("warnings") is not warnings:
+        return call()
+    ear = functools.partial(_hear, machine, target, threading.get_ident())
+    warnings.warn = ear
+    try:
+        return call()
+    finally:
+        if warnings.warn is ear:
+            warnings.warn = WARN
+
+
+def _hear(
+    machine: Machine,
+    target: Function,
+    thread: int,
+    message: str | Warning,
+    category: type[Warning] | None = None,
+    stacklevel: int = 1,
+    source: Value = None,
+    **more: Value,
+) -> None:
+    """Warns as ``warnings.warn`` would where torch stands, and notes it."""
+    if threading.get_ident() != thread or more:
+        WARN(message, category, stacklevel + 1, source, **more)
+        return
+    inside = _frames_of_torch(sys._getframe(1))
+    level = stacklevel - len(inside)
+    kind = type(message) if isinstance(message, Warning) else category or UserWarning
+    told: Function = WARN
+    args: Arguments = (message, category, level, source)
+    if level < 1:  # put down to a line of torch's own
+        told, args = _warn_at, (message, category, inside[max(stacklevel, 1) - 1])
+    with torch._C.DisableTorchFunction():
+        text = message if type(message) is str and source is None else None
+        if text is not None and Hearers(machine).of_warnings(text, kind, level if level >= 1 else None):
+            machine.recorder.note_warning()
+            machine.recorder.journal.invoke(stacks.from_callers(machine), (told, args, {}))
+        else:
+            machine.recorder.kill("native-call", leaves.title(target))
+        stacks.from_callers(machine)(told, args, {})
+
+
+Place = tuple[dict[str, Value], str, int]  # globals, file and line
+
+
+def _frames_of_torch(frame: types.FrameType | None) -> list[Place]:
+    """The frames from the one that warns to where framefuse called torch, innermost first."""
+    found: list[Place] = []
+    while frame is not None and not is_framefuse(frame):
+        found.append((frame.f_globals, frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return found
+
+
+def _warn_at(message: str | Warning, category: type[Warning] | None, place: Place) -> None:
+    """A warning that is put down to a line of a module, which remembers it."""
+    space, file, line = place
+    known = space.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(message, category or UserWarning, file, line, space.get("__name__"), known)
