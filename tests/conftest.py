@@ -10,10 +10,14 @@ import hypothesis
 import pytest
 import torch
 
+from framefuse.codegen.disk_cache import DiskCache
+from framefuse.driver.calls import calls
 from framefuse.driver.wiring import connect
 from framefuse.runtime import function
 
 connect()  # many tests record without a compiled function, whose making does so
+# Where no folder can be: a call that another test had kept would run compiled code at once.
+calls.PROCESS = DiskCache(Path(os.devnull) / "calls")
 
 # `make test` gives the same answer each time; `pytest --hypothesis-profile=default` draws new examples.
 hypothesis.settings.register_profile("same", deadline=None, derandomize=True)

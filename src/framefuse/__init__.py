@@ -1,6 +1,17 @@
 """framefuse: a just-in-time compiler for PyTorch programs; this module is the whole public interface."""
 
-from framefuse.api import compile, install, is_compiling, list_backends, register_backend, reset
+from framefuse.api import (
+    compile,
+    export,
+    install,
+    is_compiling,
+    list_backends,
+    load,
+    load_cache,
+    register_backend,
+    reset,
+    save_cache,
+)
 from framefuse.errors import CompilerBug, UserError
 from framefuse.explain import explain, graphs, profile
 from framefuse.explain import html_report as report
@@ -27,6 +38,10 @@ __all__ = [
     "report",
     "profile",
     "reset",
+    "save_cache",
+    "load_cache",
+    "export",
+    "load",
     "disable",
     "enable",
     "graph_break",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
+import os
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -196,6 +198,86 @@ def reset() -> None:
     """Drops the compiled code of every function; each compiles anew at its next call."""
     for function in live_functions():
         function.reset()
+
+
+def save_cache(path: str | os.PathLike[str], *, key: str | bytes | None = None, whole: bool = False) -> int:
+    """Writes what the cache on disk keeps into one file, for :func:`load_cache` on machines of the same kind.
+
+    Args:
+        path: the file. It is replaced whole, and only this user can read it.
+        key: what others do not know: a file that was altered on its way is refused where the same key is given.
+        whole: write all that the user's folders hold; by default what this process has read or written there.
+
+    Returns:
+        How many entries there are: calls, programs, and machine code of kernels.
+
+    Raises:
+        UserError: there is nothing to write. OSError: the file cannot be written.
+    """
+    saved: int = importlib.import_module("framefuse.driver.archive").save(path, key, whole)
+    return saved
+
+
+def load_cache(path: str | os.PathLike[str], *, key: str | bytes | None = None) -> int:
+    """Takes what :func:`save_cache` has written into the user's cache, before the first call of what is compiled.
+
+    What the file holds is machine code that will run: load one that you trust as much as a program. With the ``key`` of
+    :func:`save_cache` a file that anybody has altered is refused. Without a key a damaged file is refused, one of
+    another user, and one that other users can write.
+
+    Returns:
+        How many entries there are. A program finds them where its own files have the same paths.
+
+    Raises:
+        UserError: the file is refused, or comes from another torch, Python, processor or framefuse; the text says
+            which. OSError: there is no such file.
+    """
+    loaded: int = importlib.import_module("framefuse.driver.archive").load(path, key)
+    return loaded
+
+
+def export(
+    f: Callable[..., Any],
+    example_inputs: Sequence[torch.Tensor],
+    path: str | os.PathLike[str],
+    *,
+    dynamic: bool | Mapping[int, Mapping[int, str]] | None = None,
+) -> Any:
+    """Writes ``f`` as a shared library that runs without Python and without torch, on CPUs like this one.
+
+    ``f`` runs once on the examples, without gradients. What a trace would silently make constant is an error at its
+    line: a branch on a tensor's value, an effect, a number computed from a tensor. docs/export.md has the interface in
+    C, and what can be exported so far. It needs a C compiler.
+
+    Args:
+        f: a function or module of tensors, on the CPU.
+        example_inputs: the tensors that it is called with.
+        path: the library, which holds the weights. It is replaced whole.
+        dynamic: None or True, sizes may differ from the examples' as far as the program allows it; False, none may;
+            or ``{input: {dimension: name}}``, only those may, and those of one name are equal in each call.
+
+    Returns:
+        What was written: ``path``, names of ``inputs`` and ``weights``, the number of ``outputs``, and ``assumed``,
+        Python values that the program read and that stay what they were.
+
+    Raises:
+        UserError: the program cannot be exported; the text says why and where. OSError: the file cannot be written.
+    """
+    return importlib.import_module("framefuse.aot").export(f, example_inputs, path, dynamic=dynamic)
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """The program that :func:`export` wrote to ``path``, as a callable of arrays of NumPy or tensors of torch.
+
+    The file is machine code that will run: load one that you trust as much as a program. Its checksum finds damage, and
+    no intent. The callable has ``update_constants({name: tensor})`` and a ``description``; one thread calls it at a
+    time.
+
+    Raises:
+        UserError: the file is no exported program, is damaged, or needs another processor. OSError: there is no such
+            file.
+    """
+    return importlib.import_module("framefuse.aot.loader").load(path)
 
 
 # True in code that is being recorded, except torch's own, False elsewhere: torch's function; the recorder answers it.

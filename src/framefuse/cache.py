@@ -1,9 +1,10 @@
-"""Shows, verifies and empties the folders that keep what was compiled: the command `framefuse cache`."""
+"""Shows, verifies and empties the folders that keep what was compiled, and files of them: `framefuse cache`."""
 
 from __future__ import annotations
 
 import time
 
+from framefuse.driver.archive import read
 from framefuse.driver.folders import folders
 
 UNITS = ("B", "KiB", "MiB", "GiB")
@@ -29,6 +30,17 @@ def verify() -> tuple[str, int]:
         total += len(damaged)
         lines.append(f"{name:18}{len(good) - len(damaged):>8} good{len(damaged):>8} dropped")
     return "\n".join(lines), total
+
+
+def verify_file(path: str, key: bytes | None) -> tuple[str, int]:
+    """A line for each kind of entry that a saved file holds, and one for each thing that keeps it from being loaded
+    here; how many of these there are. Raises UserError for a file that is refused.
+    """
+    archive = read(path, key)
+    differences = archive.differences()
+    names = [name for name, _ in archive.entries]
+    lines = [f"{name:18}{names.count(name):>8} entries" for name in folders() if name in names]
+    return "\n".join([*lines, *(f"not for this machine: {each}" for each in differences)]), len(differences)
 
 
 def prune(size: int) -> str:

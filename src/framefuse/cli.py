@@ -5,18 +5,24 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib
+import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from framefuse import __version__, cache
-from framefuse.api import install
+from framefuse.api import install, load_cache, save_cache
 from framefuse.backends.registry import compiler_of
 from framefuse.demo import demo
 from framefuse.errors import UserError
+from framefuse.explain.difference import difference
 from framefuse.explain.op_matrix import ops_text
+from framefuse.explain.ranks import side_by_side
+from framefuse.explain.report_facts import Process, read
 from framefuse.run.everywhere import Everywhere
 from framefuse.run.script import run_script
 from framefuse.run.summary import Ledger, summary
@@ -99,49 +105,103 @@ def call_run(options: argparse.Namespace) -> int:
         return 2
     how = {"dynamic": False if options.static else None, "backend": options.backend, "options": settings}
     everywhere = Everywhere(functools.partial(install, **how), options.function)
+    begun, used = time.perf_counter(), time.process_time()
     with Ledger() as ledger:
         status = run_script(options.script, options.arguments, everywhere.start)
         everywhere.stop()
+        process = Process(_rank(), time.perf_counter() - begun, time.process_time() - used)
         explanations = ledger.explanations()
         if page:
-            _write_page(page, [state for state in ledger.alive() if state.dispatch.calls])
+            _write_page(page, [state for state in ledger.alive() if state.dispatch.calls], process)
     if not options.quiet and (explanations or status == 0):
         sys.stdout.flush()
         print(summary(explanations), file=sys.stderr)
     return status
 
 
-def _write_page(path: str, states: list[CompiledFunction]) -> None:
+def _rank() -> int | None:
+    """The place of this process among several that a launcher started; None where it is the only one."""
+    rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+    return int(rank) if rank.isdecimal() and world.isdecimal() and int(world) > 1 else None
+
+
+def _write_page(path: str, states: list[CompiledFunction], process: Process) -> None:
     """Writes the page; a disk that takes none is no error of the script."""
     try:
-        importlib.import_module("framefuse.explain.page").write_all(path, states)
+        importlib.import_module("framefuse.explain.page").write_all(path, states, process)
     except OSError as error:
         print(f"framefuse: {path} cannot be written: {error.strerror}", file=sys.stderr)
 
 
+def declare_report(parser: argparse.ArgumentParser) -> None:
+    """What is to be done with which pages."""
+    told = "diff: what the second page has that the first has not; ranks: pages of several processes side by side"
+    parser.add_argument("action", choices=("diff", "ranks"), help=told)
+    parser.add_argument("pages", nargs="+", help="pages that framefuse.report or framefuse run --report wrote")
+    parser.add_argument("--html", default="", metavar="FILE", help="write a page too")
+
+
+def call_report(options: argparse.Namespace) -> int:
+    """Prints tables, and writes them as a page where that is asked."""
+    try:
+        if options.action == "diff" and len(options.pages) != 2:
+            raise UserError(f"{len(options.pages)} pages were given. Name two for diff: the earlier and the later one")
+        found = [read(page) for page in options.pages]
+        tables = difference(*found) if options.action == "diff" else side_by_side(found)
+        if options.html:
+            importlib.import_module("framefuse.explain.page").write_tables(options.html, tables)
+    except (UserError, OSError) as error:
+        print(f"framefuse: {error}", file=sys.stderr)
+        return 2
+    print(tables)
+    return 0
+
+
 def declare_cache(parser: argparse.ArgumentParser) -> None:
-    """What is to be done."""
-    actions = ("show", "verify", "prune")
-    told = "show what is kept (the default); verify it and drop what is damaged; prune it"
+    """What is to be done, and with which file."""
+    actions = ("show", "verify", "prune", "save", "load")
+    told = (
+        "show what is kept (the default); verify it and drop what is damaged, or verify a saved FILE; prune it; "
+        "save all of it in FILE; load FILE"
+    )
     parser.add_argument("action", choices=actions, nargs="?", default="show", help=told)
+    parser.add_argument("file", nargs="?", default="", metavar="FILE", help="for save, load and verify")
     parser.add_argument("--keep", type=int, default=0, metavar="MIB", help="how much prune leaves in each folder (0)")
+    parser.add_argument("--key", default="", metavar="FILE", help="whose content signs and checks saved files")
 
 
 def call_cache(options: argparse.Namespace) -> int:
-    """Prints a line for each folder; the exit status of verify is 1 where a file was damaged."""
-    if options.action == "verify":
-        text, damaged = cache.verify()
-        print(text)
-        return int(damaged > 0)
-    print(cache.show() if options.action == "show" else cache.prune(options.keep << 20))
-    return 0
+    """Prints what was done; the exit status is 1 where verify has found something, 2 where a file is refused."""
+    try:
+        text, status = _cache_action(options)
+    except (UserError, OSError) as error:
+        print(f"framefuse: {error}", file=sys.stderr)
+        return 2
+    print(text)
+    return status
+
+
+def _cache_action(options: argparse.Namespace) -> tuple[str, int]:
+    action, file = options.action, options.file
+    if bool(file) != (action in ("save", "load")) and not (file and action == "verify"):
+        raise UserError(f"{action} takes {'no file' if file else 'a file'}. See framefuse cache --help")
+    key = Path(options.key).read_bytes().strip() if options.key else None
+    if action == "save":
+        return f"{save_cache(file, key=key, whole=True)} entries saved in {file}", 0
+    if action == "load":
+        return f"{load_cache(file, key=key)} entries loaded from {file}", 0
+    if action == "verify":
+        text, found = cache.verify_file(file, key) if file else cache.verify()
+        return text, int(found > 0)
+    return cache.show() if action == "show" else cache.prune(options.keep << 20), 0
 
 
 COMMANDS = (
     Command("demo", "three small programs against eager, in a few seconds", declare_demo, call_demo),
     Command("explain", "run a script and say what was compiled, what not, and why", declare_script, call_explain),
     Command("run", "run a script unchanged, with every model compiled", declare_run, call_run),
-    Command("cache", "what is kept on disk of compiled programs: show, verify or prune it", declare_cache, call_cache),
+    Command("report", "compare two pages, or put those of several ranks side by side", declare_report, call_report),
+    Command("cache", "what is kept on disk: show, verify, prune, save or load it", declare_cache, call_cache),
     Command("ops", "the primitives by element type, and which of torch's functions become them", no_options, call_ops),
 )
 

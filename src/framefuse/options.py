@@ -11,9 +11,11 @@ from typing import Any
 from framefuse.errors import UserError, kind_of
 
 
-def _row(default: Any, text: str, choices: tuple[str, ...] = ()) -> Any:
-    """The field of an option: its default, its sentence, and for some strings all that they may be."""
-    return field(default=default, metadata={"text": text, "choices": choices})
+def _row(default: Any, text: str, choices: tuple[str, ...] = (), numbers: bool = False, shapes: bool = True) -> Any:
+    """The field of an option: its default, its sentence, for some strings all that they may be, whether numbers will do
+    as well, and whether it has a part in what is compiled.
+    """
+    return field(default=default, repr=shapes, metadata={"text": text, "choices": choices, "numbers": numbers})
 
 
 # "reduce-overhead" and "max-autotune" replay what a trace launches on a GPU as a captured graph.
@@ -54,16 +56,27 @@ class Options:
         8, "How many CUDA graphs may be captured of one trace, where the mode asks for them."
     )
     cpu_target: str = _row(
-        "llvm", "What compiles the CPU's kernels; triton is for tests, under TRITON_INTERPRET=1, and slow.",
-        ("llvm", "triton"),
+        "llvm", "What compiles the CPU's kernels; alone: for where torch's library is not; triton: in tests, and slow.",
+        ("llvm", "triton", "alone"),
     )  # fmt: skip
     threads: bool = _row(True, "Kernels may use the threads that torch.get_num_threads() allows.")
     cache: bool = _row(True, "Programs and machine code are kept in the user's cache folder for later processes.")
+    wait: bool | float = _row(
+        True, "Calls wait for compiled code; False: they run eagerly meanwhile; a number: for so many milliseconds.",
+        numbers=True, shapes=False,
+    )  # fmt: skip
     check: bool = _row(False, "Every stage's product is verified; slow, for tests.")
     verify: bool = _row(False, "Each new trace is compared with eager on the call that it was made for; slow.")
     numerics: str = _row("default", NUMERICS, ("default", "eager"))
     log: str = _row("", "What is printed while compiling.", ("", "calls", "graphs", "kernels"))
     report: str = _row("", "A folder that receives the trace, graph, passes, kernels and plan of each compile.")
+
+    @property
+    def patience(self) -> float | None:
+        """The seconds for which a call waits for code that another thread compiles; None where no other does."""
+        if self.wait is True:
+            return None
+        return float(self.wait) / 1e3
 
     @property
     def graphs(self) -> bool:
@@ -85,7 +98,7 @@ class Options:
 class Option:
     """One setting: ``name`` as a key of ``options=`` or, in capitals after ``FRAMEFUSE_``, as an environment variable.
 
-    ``choices`` limits strings.
+    ``choices`` limits strings; with ``numbers`` one from 0 on will do too.
     """
 
     name: str
@@ -93,6 +106,7 @@ class Option:
     default: Any
     text: str
     choices: tuple[str, ...] = ()
+    numbers: bool = False
 
     @property
     def variable(self) -> str:
@@ -101,7 +115,7 @@ class Option:
 
 
 TABLE = tuple(
-    Option(row.name, type(row.default), row.default, row.metadata["text"], row.metadata["choices"])
+    Option(row.name, type(row.default), row.default, **row.metadata)
     for row in fields(Options)
     if row.metadata
 )
@@ -148,13 +162,18 @@ def resolve(
 def _parse(option: Option, value: Any, where: str) -> Any:
     if option.type is bool and isinstance(value, str) and value.lower() in ("0", "1", "true", "false", "on", "off"):
         return value.lower() in ("1", "true", "on")
+    if option.numbers and not isinstance(value, bool):
+        with suppress(TypeError, ValueError):
+            if float(value) >= 0:
+                return float(value)
     if option.type is int and isinstance(value, str) and value.lstrip("-").isdigit():
         return int(value)
     if option.type is float:
         with suppress(TypeError, ValueError):
             return float(value)
     if type(value) is not option.type:
-        raise UserError(f"{where} ({option.text.rstrip('.')}) is {value!r}. Give {KINDS[option.type]}")
+        more = ", or a number from 0 on" if option.numbers else ""
+        raise UserError(f"{where} ({option.text.rstrip('.')}) is {value!r}. Give {KINDS[option.type]}{more}")
     if option.choices and value not in option.choices:
         raise UserError(f"{where} is {value!r}. Choose one of: {', '.join(map(repr, option.choices))}")
     return value

@@ -51,7 +51,11 @@ class Program:
 @st.composite
 def programs(draw: st.DrawFn) -> Program:
     """Programs of some ten statements with three to six calls."""
-    choice = Choice(draw)
+    return written(Choice(draw))
+
+
+def written(choice: Choice) -> Program:
+    """The program of these choices."""
     backend = choice.pick(["native", "eager"])
     features = frozenset(
         name

@@ -120,6 +120,13 @@ def writes(x: Tensor, y: Tensor) -> Any:
     return x.sum(0)
 
 
+def writes_parts(x: Tensor, y: Tensor) -> Any:
+    x[2] = y[0] * 2
+    x[:, 3].add_(y[:, 1])
+    x[0], x[1, 4:9] = x[1].clone(), 1.5
+    return x.sum(0), x[:, 3] + 1
+
+
 def made(x: Tensor) -> Any:
     n = x.shape[0]
     return torch.zeros(n, 3, device=x.device) + n, torch.ones_like(x).tril(), torch.full((n,), 2.5, device=x.device)
@@ -174,6 +181,7 @@ FUNCTIONS = (
     Program("product", product, two),
     Program("written", written, two),
     Program("writes", writes, two),
+    Program("writes_parts", writes_parts, two),
     Program("made", made, matrix),
     Program("entropy", entropy, with_indices, scale=4),
     Program("random", random, matrix),
@@ -215,6 +223,20 @@ class Pictures(nn.Module):
         return self.last(F.adaptive_avg_pool2d(F.silu(self.second(x)), 1).flatten(1))
 
 
+class Groups(nn.Module):
+    """Group norm over (batch, 6, 9, 5), contiguous and channels-last, of groups of three channels and of two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.GroupNorm(2, 6), nn.GroupNorm(3, 6, affine=False)
+        self.scale = nn.Parameter(torch.full((6, 1, 1), 1.5))  # eager's backward dies of a norm of what needs no grad
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x * self.scale
+        last = (x + 3).contiguous(memory_format=torch.channels_last)
+        return torch.tanh(self.first(x)) + self.second(last) * self.first(last * 2)
+
+
 class Words(nn.Module):
     """An embedding of (batch, 4) tokens, averaged."""
 
@@ -234,6 +256,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[int, str], tuple[Any,
     "perceptron": (perceptron, matrix),
     "block": (Block, lambda rows, device: (torch.randn(rows, 6, 16, device=device),)),
     "pictures": (Pictures, lambda rows, device: (torch.randn(rows, 3, 8, 8, device=device),)),
+    "groups": (Groups, lambda rows, device: (torch.randn(rows, 6, 9, 5, device=device),)),
     "words": (Words, lambda rows, device: (torch.randint(0, 11, (rows, 4), device=device),)),
 }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import types
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,11 +16,6 @@ import framefuse
 from framefuse.api import compiled_function
 from framefuse.verification.nearness import unlike
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from torch.testing._internal.common_methods_invocations import op_db
-
-OPERATORS = op_db
 # Results whose values are not determined by the arguments.
 NO_VALUES = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted")
 # Operators that are left out, with the reason.

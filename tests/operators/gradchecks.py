@@ -11,8 +11,9 @@ from collections import Counter
 from typing import Any
 
 import torch
-from tests.operators.calls import LEFT_OUT, OPERATORS, leaves, program
+from tests.operators.calls import LEFT_OUT, leaves, program
 from tests.unit.differential import changed, tensors
+from tests.unit.operator_database import OPERATORS
 
 import framefuse
 from framefuse.api import compiled_function

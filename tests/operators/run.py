@@ -11,7 +11,8 @@ import warnings
 os.environ.setdefault("FRAMEFUSE_CHECK", "1")
 
 import torch
-from tests.operators.calls import LEFT_OUT, OPERATORS, Tally, hold
+from tests.operators.calls import LEFT_OUT, Tally, hold
+from tests.unit.operator_database import OPERATORS
 
 DTYPES = ("float32", "float64", "bfloat16", "complex64", "int64")
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.operators.calls import LEFT_OUT, NO_VALUES, OPERATORS, Arguments, differ, leaves, program, ran, widened
+from tests.operators.calls import LEFT_OUT, NO_VALUES, Arguments, differ, leaves, program, ran, widened
+from tests.unit.operator_database import OPERATORS
 
 import framefuse
 from framefuse.api import compiled_function

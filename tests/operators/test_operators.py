@@ -5,7 +5,8 @@
 
 import pytest
 import torch
-from tests.operators.calls import LEFT_OUT, OPERATORS, Tally, hold
+from tests.operators.calls import LEFT_OUT, Tally, hold
+from tests.unit.operator_database import OPERATORS
 
 LETTERS = sorted({op.name.removeprefix("nn.functional.")[0] for op in OPERATORS})
 

@@ -4,8 +4,9 @@ from collections import Counter
 
 import pytest
 import torch
-from tests.operators.calls import LEFT_OUT, NO_VALUES, OPERATORS, as_users, families, program
+from tests.operators.calls import LEFT_OUT, NO_VALUES, as_users, families, program
 from tests.unit.differential import Outcome, changed, difference, twin
+from tests.unit.operator_database import OPERATORS
 
 import framefuse
 from framefuse.api import compiled_function

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from framefuse import _native
-from framefuse.autodiff import backward_graph, carrying, differentiable_graph, is_taped, is_vjp, reads
+from framefuse.autodiff import backward_graph, carrying, differentiable_graph, is_taped, is_vjp, reads, unheard
 from framefuse.capture.recording.saved import unreached
 from framefuse.capture.recording.state import global_state
 from framefuse.capture.recording.tensors import keys_of
@@ -70,13 +70,19 @@ def holders(graph: Graph, trace: Trace) -> tuple[Holder, ...] | None:
             tuple(outputs_of.get(number, ())),
             holder.onto,
             tuple(places[value] for value in holder.inputs if value in places),
-            frozenset(place for storage in holder.storages for place in of_inputs.get(storage, ())),
-            frozenset(places[value] for value in holder.selves if value in places),
+            frozenset(place for storage in holder.storages for place in _saved(of_inputs.get(storage, ()), selves)),
+            selves,
             frozenset(place for storage in holder.storages for place in of_outputs.get(storage, ())),
             holder.frees,
         )
         for number, holder in enumerate(trace.autograd.holders)
+        for selves in (frozenset(places[value] for value in holder.selves if value in places),)
     )
+
+
+def _saved(sharing: Sequence[int], selves: frozenset[int]) -> Sequence[int]:
+    """Of inputs that share memory those that a node saved: others may count their writes apart, as ``x.data`` does."""
+    return [place for place in sharing if place in selves] or sharing
 
 
 def _by_storage(entries: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
@@ -156,7 +162,9 @@ class _Cases:
         graph = backward.graph
         if needing:
             names = {str(name): value for name, value in zip(piece.numbers, values[2], strict=True)}
-            graph = with_cuts(graph, tensors, names)
+            taped = [is_taped(kept[place].node) for place in backward.saved] + [False] * len(backward.tangents)
+            tried = [t if tape or not t.requires_grad else unheard(t) for t, tape in zip(tensors, taped, strict=True)]
+            graph = with_cuts(graph, tried, names)
         return replace(backward, graph=carrying(graph, needing))
 
     # ---- the trace of a case -----------------------------------------------------------------------------------------

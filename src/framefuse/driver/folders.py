@@ -5,9 +5,11 @@ from __future__ import annotations
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.codegen.llvm import compile as llvm
 from framefuse.driver import tuning
+from framefuse.driver.calls import calls
 from framefuse.driver.programs import programs
 
 
 def folders() -> dict[str, DiskCache]:
     """The folders of signed files, by what they keep."""
-    return {"programs": programs.PROCESS, "kernels": llvm.PROCESS.disk, "winners of tuning": tuning.PROCESS.disk}
+    made = {"programs": programs.PROCESS, "kernels": llvm.PROCESS.disk, "winners of tuning": tuning.PROCESS.disk}
+    return {"calls": calls.PROCESS, **made}

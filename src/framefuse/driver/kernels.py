@@ -9,6 +9,7 @@ from framefuse import _native
 from framefuse.codegen.specialisation import Choice, Place, Specialisation
 from framefuse.codegen.targets import Backend, backend
 from framefuse.codegen.unsupported import Unsupported
+from framefuse.driver import behind
 from framefuse.driver.tuning import Tuner
 from framefuse.driver.variants import compiled_together
 from framefuse.ir.code import KernelCode
@@ -46,6 +47,7 @@ def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, Ker
     tuner = _tuner(schedule, options) if options.measures and distinct else None
 
     def compile(item: RunKernel) -> KernelCode | Unsupported:
+        behind.PROCESS.checkpoint()
         try:
             return compile_kernel(item, graph, options, tuner.known(item) if tuner is not None else None)
         except Unsupported as error:

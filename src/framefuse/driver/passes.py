@@ -16,11 +16,12 @@ from framefuse.codegen.aten import on_aten
 from framefuse.codegen.interpreter import by_python
 from framefuse.codegen.python import compile_graph
 from framefuse.codegen.targets import lacking, targets
+from framefuse.driver import behind, progress
 from framefuse.driver.backward import derivatives as places_in_autograd
 from framefuse.driver.backward import holders, unwritten
 from framefuse.driver.faults import report_bug
 from framefuse.driver.kernels import Uncompiled, choose_products, compile_kernels
-from framefuse.driver.programs import program
+from framefuse.driver.programs import Program, program
 from framefuse.errors import Stop, UserError
 from framefuse.explain.files import publish
 from framefuse.fuse import fuse
@@ -73,17 +74,35 @@ class Pass:
             object.__setattr__(self, "needs", tuple(inspect.signature(self.run).parameters)[:-1])
 
 
-def run(passes: tuple[Pass, ...], stages: Compilation, options: Options) -> dict[str, float]:
-    """Runs ``passes`` over ``stages`` in place; returns the seconds by name of pass."""
+def keeps_by(passes: tuple[Pass, ...]) -> bool:
+    """Whether what these passes make may be kept."""
+    return any(step.kept for step in passes)
+
+
+def run(
+    passes: tuple[Pass, ...], stages: Compilation, options: Options, known: Program | None = None
+) -> tuple[dict[str, float], Program | None]:
+    """Runs ``passes`` over ``stages`` in place; returns the seconds by name of pass, and the place where what they made
+    is kept, which may be ``known``.
+    """
+    with progress.shown(stages.trace):
+        return _run(passes, stages, options, known)
+
+
+def _run(
+    passes: tuple[Pass, ...], stages: Compilation, options: Options, known: Program | None
+) -> tuple[dict[str, float], Program | None]:
     seconds: dict[str, float] = {}
     start = time.perf_counter()
-    place = program(stages, options) if any(step.kept for step in passes) else None
+    place = known or (program(stages, options) if keeps_by(passes) else None)
     filled = place.fill(stages) if place is not None else frozenset()
     if place is not None:
         seconds["cache"] = time.perf_counter() - start
     for step in passes:
         if step.gives in filled:
             continue
+        behind.PROCESS.checkpoint()
+        progress.at(step.name)
         start = time.perf_counter()
         setattr(stages, step.gives, step.run(*[getattr(stages, name) for name in step.needs], options))
         seconds[step.name] = seconds.get(step.name, 0.0) + time.perf_counter() - start
@@ -91,7 +110,7 @@ def run(passes: tuple[Pass, ...], stages: Compilation, options: Options) -> dict
             start = time.perf_counter()
             place.keep(stages)
             seconds["cache"] += time.perf_counter() - start
-    return seconds
+    return seconds, place
 
 
 def check_order(passes: tuple[Pass, ...], given: frozenset[str]) -> None:
@@ -258,7 +277,7 @@ def _derivatives(
         nonlocal latest
         stages = latest = Compilation(case)
         stages.lowered = graph
-        product = Product(stages, run(case_passes, stages, options))
+        product = Product(stages, run(case_passes, stages, options)[0])
         publish(None, product, None, options)
         plan = _native.PlanProgram(stages.plan)
         return _native.Compiled(_native.GuardSet(stages.guards.program), plan), product

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import torch
 
 from framefuse import _native
 from framefuse.capture.exits.resume_points import ResumePoint, ResumePoints
 from framefuse.capture.record import Recording, Segment, record, resume
+from framefuse.driver import behind
+from framefuse.driver.ambient import as_recorded
+from framefuse.driver.calls import Call, call_of
 from framefuse.driver.faults import report_bug
-from framefuse.driver.passes import OWN, Pass, check_order, run, through_backend, verified
+from framefuse.driver.passes import OWN, Pass, check_order, keeps_by, run, through_backend, verified
+from framefuse.driver.programs import Program
 from framefuse.driver.wiring import connect
 from framefuse.errors import Pinned, Reason, Stop, UserError
 from framefuse.explain.files import publish
 from framefuse.guards.changes import moving
 from framefuse.guards.missed import missed
+from framefuse.guards.versions import Versions, unchanged, versions
+from framefuse.ir import registered
 from framefuse.ir.collector import collector_paused
 from framefuse.ir.facts import Source
+from framefuse.ir.guards import Guards
 from framefuse.ir.source import Line
-from framefuse.ir.stops import detail
+from framefuse.ir.stops import detail, reason
 from framefuse.ir.values import Arguments, FxBackend, Keywords, Value
 from framefuse.runtime import function
 from framefuse.runtime.compilation import Compilation
 from framefuse.runtime.function import CompiledFunction, Compiler, Outcome, Product, ResumeDispatch
+from framefuse.runtime.pending import Pending
 
+logger = logging.getLogger("framefuse")
+TURN = 0.05  # seconds for which another thread waits for a function's lock at a time
 CUT = frozenset(("run-time-size",))  # reasons that a break before the operation heals
 WHOLE = frozenset(("autocast", "autocast-cache"))  # that no break heals: what autocast keeps is kept across it
 
@@ -53,6 +67,10 @@ class _Compiler:
         tree = self.tree(state)
         options = state.options
         with collector_paused():
+            call = call_of(state.function, args, kwargs, options) if keeps_by(self.passes) else None
+            if call is not None and tree.find(call):
+                return Outcome(found=True)
+            tree.call = call
             recording = record(
                 state.function, args, kwargs, owner=state.owner, dynamic=options.dynamic,
                 tree=tree,
@@ -92,14 +110,18 @@ class _Compiler:
         return Outcome(recording.value, recording.exception, tree.reason, learnt, recording.declined)
 
 
+Made = tuple[Segment, Product, _native.Compiled]
+
+
 @dataclass(slots=True)
 class _Tree:
-    """The compiled code of one function while a run of it is recorded."""
+    """The compiled code of one function while a run of it is recorded, which is that of ``call`` from its beginning."""
 
     passes: tuple[Pass, ...]
     state: CompiledFunction
     reason: Reason | None = None
     learnt: bool = False  # that a stage refused costs one step from the next recording on
+    call: Call | None = None
     misses: dict[int, str | None] = field(default_factory=dict)  # by start: what its last trace did not hold for
 
     @property
@@ -113,34 +135,121 @@ class _Tree:
         self.reason = reason
         publish(self.state.function, None, reason, self.state.options)
 
-    def compile(self, segments: Sequence[Segment]) -> bool:
-        """Compiles segments that follow each other; all of them count, or none."""
-        entries = []
-        for segment in segments:
-            compiled = self.one(segment)
-            if compiled is None:
+    def find(self, call: Call) -> bool:
+        """Takes the code that an earlier process made of an equal call, where its guards hold; each file is looked at
+        once.
+        """
+        if call.key in self.state.looked_for:
+            return False
+        self.state.looked_for.add(call.key)
+        start = time.perf_counter()
+        found = call.found()
+        if found is None:
+            return False
+        segment, program = found
+        stages, seconds = Compilation(segment.trace, segment.bound), {"found": time.perf_counter() - start}
+        try:
+            entry, _ = self.compiled(segment, stages, seconds, program)
+            if not isinstance(entry.guards.check(call.bound), tuple):
                 return False
-            entries.append((segment, *compiled))
-        for segment, product, entry in entries:
-            self.state.add(resume_dispatch_of(segment.start), product, entry)
-            publish(self.state.function, product, None, self.state.options)
+        except Exception as error:  # the call is another one: the recording says what there is to say
+            logger.debug("a kept call is not used: %s: %s", type(error).__name__, error)
+            return False
+        product = Product(stages, seconds)
+        self.state.add(None, product, entry)
+        publish(self.state.function, product, None, self.state.options)
         return True
 
-    def one(self, segment: Segment) -> tuple[Product, _native.Compiled] | None:
+    def compile(self, segments: Sequence[Segment]) -> bool:
+        """Compiles segments that follow each other, or has another thread do so; all of them count, or none."""
+        if self.hand_over(segments):
+            return True
+        made = self.all(segments)
+        self.add(made)
+        return bool(made)
+
+    def all(self, segments: Sequence[Segment], known: Versions | None = None) -> list[Made]:
+        """What was made of the segments, nothing where one of them cannot be compiled; ``known`` are the classes as
+        they were when they were recorded, if that is over.
+        """
+        entries: list[Made] = []
+        for segment in segments:
+            compiled = self.one(segment, known)
+            if compiled is None:
+                return []
+            entries.append((segment, *compiled))
+        return entries
+
+    def add(self, made: Sequence[Made]) -> None:
+        """Has later calls run what was made."""
+        for segment, product, entry in made:
+            self.state.add(resume_dispatch_of(segment.start), product, entry)
+            publish(self.state.function, product, None, self.state.options)
+
+    def hand_over(self, segments: Sequence[Segment]) -> bool:
+        """Gives the segments to another thread where no call is to wait for their code, and where nothing of the call
+        itself is needed for it.
+        """
+        options, state = self.state.options, self.state
+        if options.patience is None or options.fullgraph or options.verify or not keeps_by(self.passes):
+            return False
+        if state.together or any(map(registered.passes_of, registered.STAGES)):
+            return False
+        known = versions(segment.trace.assumptions for segment in segments)
+        if known is None:
+            return False
+        for segment in segments:
+            if segment.follow is not None:  # the rest of this very call goes on there
+                state.resume_dispatch(segment.follow, segment.follow.count)
+        if self.call is not None:
+            self.call = replace(self.call, bound=())
+        pending = state.pending = Pending()
+        device = torch.cuda.current_device() if torch.cuda.is_initialized() else None
+        tree, left = replace(self), [replace(segment, bound=()) for segment in segments]
+        if not behind.PROCESS.put(lambda: tree.work(left, known, pending, device)):
+            state.pending = None
+            return False
+        return True
+
+    def work(self, segments: Sequence[Segment], known: Versions, pending: Pending, device: int | None) -> None:
+        """What another thread does with the segments: later calls run their code, or learn why there is none."""
+        state = self.state
+        try:
+            with as_recorded(segments[0].trace.assumptions.state, device) as same:
+                made = self.all(segments, known) if same else []
+                self.deliver(made, resume_dispatch_of(segments[0].start), pending)
+        except Exception as error:  # a fault under the option check, or a mistake of the user's: the next call's
+            pending.error = error
+        finally:
+            if pending.error is None and state.pending is pending:
+                state.pending = None
+            pending.done.set()
+
+    def deliver(self, made: Sequence[Made], start: ResumeDispatch | None, pending: Pending) -> None:
+        """Adds what was made, unless all was dropped meanwhile. The lock may be held by a call that forks."""
+        state = self.state
+        while not state.lock.acquire(timeout=TURN):
+            behind.PROCESS.checkpoint()
+        try:
+            if state.pending is not pending:
+                return
+            self.add(made)
+            if self.reason is not None:
+                state.file(Outcome(reason=self.reason, learnt=self.learnt), start)
+            state.together = not made and self.reason is None
+        finally:
+            state.lock.release()
+
+    def one(self, segment: Segment, known: Versions | None = None) -> tuple[Product, _native.Compiled] | None:
         """The product and the native entry of one segment."""
-        options, trace = self.state.options, segment.trace
+        trace = segment.trace
         stages = Compilation(trace, segment.bound)
         seconds = {"capture": trace.seconds.get("capture", 0.0)}
         try:
-            seconds.update(run(self.passes, stages, options))
-            guards = _native.GuardSet(stages.guards.program)
-            plan = _native.PlanProgram(stages.plan)
-            follow = None
-            if segment.follow is not None:
-                follow = self.state.resume_dispatch(segment.follow, segment.follow.count).dispatch
-            entry = _native.Compiled(guards, plan, follow)
-            if options.verify:
-                verified(stages, options)
+            entry, place = self.compiled(segment, stages, seconds)
+            if known is not None and not unchanged(stages.guards, known):
+                fact = "A class has changed while another thread compiled what depends on it."
+                raise Stop(reason("changed-itself", fact, trace.line, "Change classes before the first call."))
         except Stop as stop:
             self.refuse(stop.reason)
             self.learn(stop.reason)
@@ -148,11 +257,39 @@ class _Tree:
         except UserError:
             raise
         except Exception as error:
+            if known is not None and behind.PROCESS.ending:
+                raise behind.Ended from error
             self.fault(error, trace.line, stages)
             return None
-        stages.forget_call()
+        if place is not None:
+            self.keep(segment, place, stages.guards)
         start = resume_dispatch_of(segment.start)
         return Product(stages, seconds, why=self.misses.get(id(start))), entry
+
+    def compiled(
+        self, segment: Segment, stages: Compilation, seconds: dict[str, float], known: Program | None = None
+    ) -> tuple[_native.Compiled, Program | None]:
+        """The native entry of one segment, with the place where its program is kept, which may be ``known``; takes down
+        the ``seconds``.
+        """
+        options = self.state.options
+        spent, place = run(self.passes, stages, options, known)
+        seconds.update(spent)
+        guards = _native.GuardSet(stages.guards.program)
+        plan = _native.PlanProgram(stages.plan)
+        follow = None
+        if segment.follow is not None:
+            follow = self.state.resume_dispatch(segment.follow, segment.follow.count).dispatch
+        entry = _native.Compiled(guards, plan, follow)
+        if options.verify:
+            verified(stages, options)
+        stages.forget_call()
+        return entry, place
+
+    def keep(self, segment: Segment, program: Program, guards: Guards) -> None:
+        """Keeps a call that is one stretch: what a break learns belongs to the process."""
+        if self.call is not None and segment.start is None and segment.follow is None:
+            self.call.keep(segment.trace, program, guards)
 
     def fault(self, error: Exception, line: Line, stages: Compilation) -> None:
         """One of our own faults, in a stage that may know on which operation."""

@@ -44,8 +44,8 @@ def test_what_a_pass_gives_reaches_the_next_one():
     first = Pass("one", lambda trace, options: (trace, 1), "lowered")
     second = Pass("two", lambda lowered, trace, options: (*lowered, trace), "graph")
     made = Compilation("t")
-    seconds = run((first, second), made, resolve(None))
-    assert made.graph == ("t", 1, "t") and list(seconds) == ["one", "two"]
+    seconds, place = run((first, second), made, resolve(None))
+    assert made.graph == ("t", 1, "t") and list(seconds) == ["one", "two"] and place is None
 
 
 def test_what_is_made_is_named_and_the_call_is_forgotten():

@@ -3,22 +3,55 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import sys
 from pathlib import Path
 
+import platformdirs
 import torch
 
 from framefuse.codegen import llvm
+from framefuse.codegen.disk_cache import DiskCache
 
-FORMAT = 1  # raised where records change their meaning
+FORMAT = 2  # raised where records change their meaning
+PACKAGE = Path(__file__).parents[2]
+PROCESS = DiskCache(Path(platformdirs.user_cache_dir("framefuse")) / "versions")
 
 
 @functools.cache
 def fingerprint() -> tuple[str, ...]:
     """What every key begins with."""
-    versions = (torch.__version__, str(torch.version.git_version), sys.version)
-    return (str(FORMAT), *versions, llvm.host().key, own_files(str(Path(__file__).parents[2])))
+    return (str(FORMAT), *kind().values())
+
+
+@functools.cache
+def kind() -> dict[str, str]:
+    """The kind of this process and its machine, by what a user calls each part of it."""
+    return {
+        "torch": f"{torch.__version__} {torch.version.git_version}",
+        "Python": sys.version,
+        "processor": llvm.host().key,
+        "framefuse": own_contents(PACKAGE),
+    }
+
+
+def own_contents(package: Path) -> str:
+    """A digest of the files of a package, equal wherever their contents are; they are read where no process has done
+    so since one of them changed.
+    """
+    files = own_files(str(package))
+    key = hashlib.sha256(f"{package}\n{files}".encode()).hexdigest()
+    known = PROCESS.read(key)
+    if known is not None:
+        return known.decode()
+    content = hashlib.sha256()
+    for line in files.split("\n"):
+        name = line.rsplit(" ", 2)[0]
+        with open(f"{package}{name}", "rb") as file:
+            content.update(f"{name}\n".encode() + hashlib.sha256(file.read()).digest())
+    PROCESS.write(key, content.hexdigest().encode())
+    return content.hexdigest()
 
 
 def own_files(folder: str) -> str:

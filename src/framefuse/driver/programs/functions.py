@@ -27,8 +27,8 @@ OWNERS = frozenset(("framefuse", "torch", "operator", "math", "builtins"))
 NATIVE = (
     BuiltinFunctionType, MethodDescriptorType, GetSetDescriptorType, WrapperDescriptorType, MethodWrapperType,
 )  # fmt: skip
-_OWN = Path(__file__).parents[2]
-_HOMES = tuple(os.path.join(folder, "") for folder in (Path(torch.__file__).parent, _OWN))
+_HOMES = tuple(os.path.join(folder.parent, "") for folder in (Path(torch.__file__).parent, Path(__file__).parents[2]))
+_FOLDERS = tuple(os.path.join(home, name, "") for home, name in zip(_HOMES, ("torch", "framefuse"), strict=True))
 
 
 def named(value: Value) -> tuple[str, str]:
@@ -60,6 +60,14 @@ def _names(value: Value) -> Iterator[tuple[Value, Value]]:
     yield "torch", f"Tensor.{short}"
 
 
+def own_place(file: str) -> str | None:
+    """Where a file of torch or framefuse lies in it, wherever that is installed; None for others."""
+    for home, folder in zip(_HOMES, _FOLDERS, strict=True):
+        if file.startswith(folder):
+            return file[len(home) :]
+    return None
+
+
 def described(value: Value) -> tuple[Value, ...]:
     """What tells a function that a trace calls from all others: C code by its name, Python's by its place in torch or
     framefuse. Others may do another thing under the same name; for them it raises Unstorable.
@@ -73,7 +81,7 @@ def described(value: Value) -> tuple[Value, ...]:
         holders = (owner, getattr(value, "__objclass__", None))
         classes = [f"{each.__module__}.{each.__qualname__}" for each in holders if isinstance(each, type)]
         return ("native", type(value).__name__, str(getattr(value, "__module__", "")), value.__name__, *classes)
-    if isinstance(value, FunctionType) and value.__code__.co_filename.startswith(_HOMES):
-        code = value.__code__
-        return ("python", value.__module__, value.__qualname__, code.co_filename, code.co_firstlineno)
+    place = own_place(value.__code__.co_filename) if isinstance(value, FunctionType) else None
+    if place is not None:
+        return ("python", value.__module__, value.__qualname__, place, value.__code__.co_firstlineno)
     raise Unstorable(f"a function of the program: {value!r:.80}")

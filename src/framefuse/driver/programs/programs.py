@@ -76,14 +76,19 @@ class Program:
         return self.strangers[parts[0]] if len(parts) == 1 else function(*parts)
 
 
+def keeps(options: Options) -> bool:
+    """Whether anything is kept under these options."""
+    if not options.cache or options.check or options.report or options.log or options.measures:
+        return False
+    return options.cpu_target == "llvm" and not any(map(registered.passes_of, registered.STAGES))
+
+
 def program(made: Compilation, options: Options) -> Program | None:
     """The place on disk of what is to be made of a trace, or of the graph that a case begins with; None where nothing
     is kept: where that is off, where somebody looks at every stage, where measuring decides, where users change graphs,
     and for other devices than the CPU.
     """
-    if not options.cache or options.check or options.report or options.log or options.measures:
-        return None
-    if options.cpu_target != "llvm" or any(map(registered.passes_of, registered.STAGES)):
+    if not keeps(options):
         return None
     trace, lowered = made.trace, getattr(made, "lowered", None)
     devices = {entry.spec.device for entry in trace.assumptions.inputs} | {meta.device for meta in trace.metas}

@@ -17,7 +17,7 @@ from framefuse.ir.trace import Trace
 from framefuse.ir.values import Value
 
 # The fields that no stage from a trace to its code reads; a field that is not named here counts.
-UNREAD = frozenset(("assumptions", "opcodes", "inlined", "seconds"))
+UNREAD = frozenset(("assumptions", "opcodes", "inlined", "seconds", "tied"))
 UNREAD_ASSUMPTIONS = frozenset(("facts", "inputs"))
 LOOSE = frozenset(("result", "effects"))  # of which stages read values and numbers alone
 _TRACE = tuple(each.name for each in fields(Trace) if each.name not in UNREAD | LOOSE)

@@ -309,9 +309,11 @@ import os, sys, torch
 torch.set_num_threads(1)
 import framefuse
 from framefuse.backends.registry import own
+from framefuse.driver import tree
 from framefuse.driver.programs import later
 from framefuse.runtime import function
 
+tree.call_of = lambda *given: None  # programs are found by traces that were recorded
 made = []
 function.listeners.append(lambda state, product: made.append(product))
 

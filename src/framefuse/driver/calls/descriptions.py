@@ -1,0 +1,161 @@
+"""Describes what never changes of an object, or what a recording took for granted since a fact watches over it: the
+code of functions, what lies on classes, the elements of tuples.
+
+Two processes in which an object has equal descriptions may use one recording of it: whatever else a recording reads is
+a fact, which guards check.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import enum
+import functools
+import hashlib
+import marshal
+import re
+import types
+import zlib
+from collections.abc import Mapping
+
+import torch
+
+from framefuse.capture.facts.sources import has_hidden_state
+from framefuse.driver.programs.functions import own_place
+from framefuse.driver.programs.records import VERSION, Unstorable
+from framefuse.ir.classes import immutable
+from framefuse.ir.values import Value
+
+ATOMS = frozenset((int, float, bool, str, bytes, complex, type(None), type(Ellipsis)))
+TORCHS = frozenset((torch.dtype, torch.layout, torch.memory_format, torch.device, torch.Size))
+NATIVE = (
+    types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
+    types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
+)  # fmt: skip
+# What lies on a class and is no part of what it does, or is made as it is used.
+ASIDE = frozenset(("__dict__", "__weakref__", "__doc__", "__slotnames__", "_abc_impl", "__annotations__"))
+# Objects of C whose state facts describe, though it lies in no dict.
+WATCHED = frozenset((contextvars.ContextVar, types.MethodType))
+SIZE = 16  # bytes of a digest
+_codes: dict[int, tuple[types.CodeType, bytes]] = {}
+CODES = 20_000  # how many of them are known
+
+Made = tuple[types.CodeType, tuple[Value, ...] | None, Mapping[str, Value] | None]  # what a function is made of
+
+
+class Descriptions:
+    """Describes objects; those of ``numbers``, by their ids, stand in others' descriptions as their number."""
+
+    def __init__(self, numbers: Mapping[int, int]) -> None:
+        self.numbers = numbers
+        self._classes: dict[type, bytes] = {}
+
+    def digest(self, value: Value, named: bool) -> bytes:
+        """A digest of the description of a known object. One without a description that is not ``named`` has to be of
+        a type whose state facts describe.
+        """
+        kind = type(value)
+        if isinstance(value, type):
+            return _digest(tuple([self._class(base) for base in value.__mro__]))
+        described = value if kind in ATOMS else self._described(value)
+        if described is not None:
+            return _digest(described)
+        if named or kind in WATCHED or not has_hidden_state(kind):
+            return b""
+        raise Unstorable(f"the state of a {kind.__name__}")
+
+    def function(self, made: Made) -> bytes:
+        """A digest of what a function is made of."""
+        return _digest(self._made(*made))
+
+    def _made(
+        self, code: types.CodeType, defaults: tuple[Value, ...] | None, keywords: Mapping[str, Value] | None
+    ) -> Value:
+        named = sorted((keywords or {}).items())
+        return (
+            code_digest(code),
+            tuple([self._part(each) for each in defaults or ()]),
+            tuple([(name, self._part(each)) for name, each in named]),
+        )
+
+    def _part(self, value: Value) -> Value:
+        """An object within another one."""
+        if type(value) in ATOMS:
+            return value
+        number = self.numbers.get(id(value))
+        if number is not None:
+            return ("known", number)
+        if isinstance(value, type):
+            return ("class", value.__module__, value.__qualname__)
+        described = self._described(value)
+        return ("object", type(value).__module__, type(value).__qualname__) if described is None else described
+
+    def _described(self, value: Value) -> Value:
+        """What never changes of an object; None where nothing of the kind is known of its type."""
+        kind = type(value)
+        if kind is types.FunctionType:
+            closed = len(value.__closure__ or ())
+            return ("function", self._made(value.__code__, value.__defaults__, value.__kwdefaults__), closed)
+        if kind is types.CodeType:
+            return ("code", code_digest(value))
+        if kind is tuple:
+            return ("tuple", *map(self._part, value))
+        if kind is frozenset:
+            return ("frozenset", *sorted(map(self._part, value), key=repr))
+        if kind in (staticmethod, classmethod):
+            return (kind.__name__, self._part(value.__func__))
+        if kind is property:
+            return ("property", self._part(value.fget), self._part(value.fset), self._part(value.fdel))
+        if kind is functools.cached_property:
+            return ("cached", self._part(value.func))
+        if kind in (types.GenericAlias, types.UnionType):
+            return ("alias", self._part(getattr(value, "__origin__", None)), *map(self._part, value.__args__))
+        if kind is re.Pattern:
+            return ("pattern", value.pattern, value.flags)
+        if kind in (slice, range):
+            return (kind.__name__, *map(self._part, (value.start, value.stop, value.step)))
+        if isinstance(value, NATIVE):
+            return _native_name(value)
+        if isinstance(value, types.ModuleType):
+            return ("module", value.__name__)
+        if isinstance(value, enum.Enum):
+            return ("member", kind.__module__, kind.__qualname__, value.name, self._part(value.value))
+        return ("text", kind.__name__, str(value)) if kind in TORCHS else None
+
+    def _class(self, base: type) -> bytes:
+        known = self._classes.get(base)
+        if known is None:
+            meta = type(base)
+            place: Value = (base.__module__, base.__qualname__, meta.__module__, meta.__qualname__)
+            if not immutable(base):
+                members = [(name, self._part(held)) for name, held in sorted(vars(base).items()) if name not in ASIDE]
+                place = (*place, *members)
+            known = self._classes[base] = _digest(place)
+        return known
+
+
+def code_digest(code: types.CodeType) -> bytes:
+    """A digest of a code object with all that lies in it; of torch's and framefuse's own, which the versions that
+    every key names tell as well, by its place and its instructions.
+    """
+    known = _codes.get(id(code))
+    if known is None:
+        place = own_place(code.co_filename)
+        if place is not None:
+            found = _digest((place, code.co_qualname, code.co_firstlineno, zlib.crc32(code.co_code)))
+        else:
+            found = hashlib.blake2b(marshal.dumps(code, VERSION), digest_size=SIZE).digest()
+        if len(_codes) > CODES:
+            _codes.clear()  # it holds code objects
+        known = _codes[id(code)] = (code, found)
+    return known[1]
+
+
+def _native_name(value: Value) -> Value:
+    """What a function of C says of itself and of its owner."""
+    owner = getattr(value, "__objclass__", getattr(value, "__self__", None))
+    name = owner.__name__ if isinstance(owner, (type, types.ModuleType)) else type(owner).__qualname__
+    return ("native", type(value).__name__, str(getattr(value, "__module__", None)), value.__qualname__, name)
+
+
+def _digest(described: Value) -> bytes:
+    return hashlib.blake2b(marshal.dumps(described, VERSION), digest_size=SIZE).digest()

@@ -1,0 +1,230 @@
+"""Writes down how the objects and sources of a trace are found again, and finds those of another process.
+
+An object is found by its name, or by a place below the arguments and named objects at which a fact of the trace holds
+it. Guards then check every fact on what was found, so that a wrong object is a miss; what facts do not tell of it is
+compared by its description (:mod:`framefuse.driver.calls.descriptions`).
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+
+from framefuse.capture.facts.functions import stand_in, stands_for_globals
+from framefuse.driver.calls.descriptions import ATOMS
+from framefuse.driver.calls.naming import Name, found, name_of
+from framefuse.driver.programs.records import Unstorable
+from framefuse.guards.changes import value_at
+from framefuse.guards.source_nodes import MISSING
+from framefuse.ir.classes import immutable
+from framefuse.ir.facts import Fact, Source
+from framefuse.ir.source import Site
+from framefuse.ir.values import Arguments, Value
+
+SINGLE: tuple[Value, ...] = (None, True, False, Ellipsis)
+
+NOWHERE = -1  # the step of a site of another recording, at which nothing is learnt
+# How an object is found: "entry"; "at", "module", "function", "member" or "owner" and a name; "globals" and a module;
+# "place" and a source; "type", "code", "defaults" or "kwdefaults" and the source of what has it.
+How = tuple[Value, ...]
+# A source: its kind, the number of its base or -1, what its key is ("atom", "object", "source"), and that.
+Step = tuple[str, int, str, Value]
+
+
+class Held:
+    """Stands for an object that another process has to find, also where its class has a row of records."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+
+class Writing:
+    """Numbers the objects and sources of a trace as they are met. ``entry`` is the function that was called."""
+
+    def __init__(self, facts: Sequence[Fact], entry: types.FunctionType) -> None:
+        self.entry = entry
+        self.objects: list[Value] = []
+        self.hows: list[How] = []
+        self.steps: list[Step] = []
+        self.numbers: dict[int, int] = {}  # of objects by id
+        self._sources: dict[int, int] = {}
+        self._helds: dict[int, Held] = {}
+        self._places: dict[int, Source] = {}
+        self._types: dict[int, Source] = {}
+        self._defaults: dict[int, tuple[str, Source]] = {}
+        for fact in facts:
+            if fact.kind == "is":
+                self._places.setdefault(id(fact.value), fact.source)
+            elif fact.kind == "type":
+                self._types.setdefault(id(fact.value), fact.source)
+            elif fact.kind == "code":
+                self._defaults.setdefault(id(fact.value[1]), ("defaults", fact.source))
+                self._defaults.setdefault(id(fact.value[2]), ("kwdefaults", fact.source))
+
+    def described(self, value: Value) -> Sequence[Value]:
+        """How a record refers to what has no row: a source, an object, or a site, which is of the recording alone."""
+        kind = type(value)
+        if kind is Source:
+            return ("source", self.source(value))
+        if kind is Site:
+            return ("nothing",)
+        return ("object", self.object(value.value if kind is Held else value))
+
+    def held(self, value: Value) -> Value:
+        """What stands in a fact for an object that is held by its identity."""
+        if any(value is each for each in SINGLE):
+            return value
+        stand_in = self._helds.get(id(value))
+        if stand_in is None:
+            stand_in = self._helds[id(value)] = Held(value)
+        return stand_in
+
+    def object(self, value: Value) -> int:
+        """The number of an object; raises Unstorable for one that another process could not find."""
+        number = self.numbers.get(id(value))
+        if number is None:
+            how = self._how(value)  # which may number others
+            number = self.numbers[id(value)] = len(self.objects)
+            self.objects.append(value)
+            self.hows.append(how)
+            if how[0] in ("place", "at") and not isinstance(value, type) and not immutable(type(value)):
+                self.object(type(value))  # which is described
+        return number
+
+    def source(self, source: Source) -> int:
+        """The number of a source, whose base stands before it."""
+        number = self._sources.get(id(source))
+        if number is None:
+            base = -1 if source.base is None else self.source(source.base)
+            step = (source.kind, base, *self._key(source))
+            number = self._sources[id(source)] = len(self.steps)
+            self.steps.append(step)
+        return number
+
+    def _key(self, source: Source) -> tuple[str, Value]:
+        key = source.key
+        if source.kind == "object":
+            return "object", self.object(key)
+        if type(key) is Source:
+            return "source", self.source(key)
+        if _atomic(key):
+            return "atom", key
+        return "object", self.object(key)
+
+    def _how(self, value: Value) -> How:
+        if value is self.entry:
+            return ("entry",)
+        if type(value) is types.FunctionType and stands_for_globals(value):
+            name = value.__globals__.get("__name__")
+            if isinstance(name, str) and found(("globals", name)) is value.__globals__:
+                return ("globals", name)
+            raise Unstorable("the variables of what is no module")
+        name = name_of(value)
+        if name is not None:
+            return name
+        holder = self._defaults.get(id(value))
+        if holder is not None and value is not None:
+            return (holder[0], self.source(holder[1]))
+        place = self._places.get(id(value))
+        if place is not None and place.kind == "self" and type(value).__name__.startswith("pybind11"):
+            return self._owner(place)
+        if place is not None and place.kind != "object" and not _computed(place):
+            return ("place", self.source(place))
+        if type(value) is types.CodeType and place is not None and place.base is not None and place.key == "__code__":
+            if not _computed(place.base):
+                return ("code", self.source(place.base))
+        if isinstance(value, type) and id(value) in self._types:
+            return ("type", self.source(self._types[id(value)]))
+        raise Unstorable(f"no way to {value!r:.80}")
+
+    def _owner(self, place: Source) -> Name:
+        """What an extension's function is bound to, by the name of the function in its module."""
+        function = place.base
+        module = MISSING if function is None or function.base is None else value_at(function.base, (), {})
+        if function is None or not isinstance(module, types.ModuleType) or type(function.key) is not str:
+            raise Unstorable(f"no way to the owner of {function}")
+        return ("owner", module.__name__, function.key)
+
+
+class Reading:
+    """The objects and sources of a kept call, as this process has them. Raises LookupError for what it has not."""
+
+    def __init__(
+        self, hows: Sequence[How], steps: Sequence[Step], entry: types.FunctionType, bound: Arguments
+    ) -> None:
+        self.hows = hows
+        self.steps = steps
+        self.entry = entry
+        self.bound = bound
+        self._objects: list[Value] = [MISSING] * len(hows)
+        self._sources: list[Source | None] = [None] * len(steps)
+        self._values: dict[Source, Value] = {}
+
+    def stranger(self, parts: Sequence[Value]) -> Value:
+        """What a record refers to."""
+        if parts[0] == "source":
+            return self.source(parts[1])
+        return self.object(parts[1]) if parts[0] == "object" else Site(self.entry.__code__, NOWHERE)
+
+    def objects(self) -> list[Value]:
+        """All objects; raises LookupError where two that were different are one here."""
+        objects = [self.object(number) for number in range(len(self.hows))]
+        if len({id(value) for value in objects}) != len(objects):
+            raise LookupError("two objects are one")
+        return objects
+
+    def object(self, number: int) -> Value:
+        """The object of a number."""
+        held = self._objects[number]
+        if held is MISSING:
+            held = self._objects[number] = self._find(*self.hows[number])
+        return held
+
+    def source(self, number: int) -> Source:
+        """The source of a number."""
+        source = self._sources[number]
+        if source is None:
+            kind, base, sort, key = self.steps[number]
+            if sort == "object":
+                key = self.object(key)
+            elif sort == "source":
+                key = self.source(key)
+            source = self._sources[number] = Source(kind, self.source(base) if base >= 0 else None, key)
+        return source
+
+    def value(self, source: Source) -> Value:
+        """What lies at a source."""
+        held = value_at(source, self.bound, self._values)
+        if held is MISSING:
+            raise LookupError(str(source))
+        return held
+
+    def _find(self, how: str, *parts: Value) -> Value:
+        if how == "entry":
+            return self.entry
+        if how == "globals":
+            return stand_in(found(("globals", parts[0])))
+        if how in ("place", "type", "code", "defaults", "kwdefaults"):
+            held = self.value(self.source(parts[0]))
+            if how == "place":
+                return held
+            if how == "code" and type(held) is not types.FunctionType:  # another's attribute may be computed
+                raise LookupError("the code of no function")
+            return type(held) if how == "type" else getattr(held, f"__{how}__")
+        return found((how, *parts))
+
+
+def _computed(place: Source | None) -> bool:
+    """Whether a path asks for attributes that code may compute."""
+    while place is not None:
+        if place.kind == "getattr":
+            return True
+        place = place.base
+    return False
+
+
+def _atomic(key: Value) -> bool:
+    return all(map(_atomic, key)) if type(key) is tuple else type(key) in ATOMS
+

@@ -1,0 +1,28 @@
+"""A sample of what tools/damage.py does 10,000 times: no damaged file of the cache is used, and none is an error."""
+
+import random
+
+import pytest
+
+import damage
+from damage import Caches, damage_archives, damage_files
+from framefuse.codegen.llvm import compile as llvm
+from framefuse.driver.calls import calls
+from framefuse.driver.programs import programs
+
+
+@pytest.fixture
+def caches(tmp_path, monkeypatch):
+    for module in (calls, programs, llvm):
+        monkeypatch.setattr(module, "PROCESS", module.PROCESS)  # put back at the end
+    return Caches(tmp_path)
+
+
+def test_damaged_files_of_the_folders_are_not_read(caches, monkeypatch):
+    monkeypatch.setattr(damage, "CALLS", 40)
+    assert damage_files(caches, 400, random.Random(1)) == 10
+    assert all(folder.names() for folder in caches.folders.values())
+
+
+def test_damaged_saved_files_are_not_loaded(caches):
+    damage_archives(caches, 400, random.Random(2))

@@ -1,0 +1,159 @@
+"""Damages files of the cache in many ways, and looks that each is refused or compiled anew: python tools/damage.py"""
+
+import argparse
+import random
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from unittest import mock
+
+import torch
+
+import framefuse
+from framefuse.codegen.disk_cache import DiskCache
+from framefuse.codegen.llvm import compile as llvm
+from framefuse.driver import archive
+from framefuse.driver.calls import calls
+from framefuse.driver.programs import later, programs
+
+CALLS = 100  # of so many damaged files one is called for
+
+
+def flipped(content: bytes, others: Sequence[bytes], draw: random.Random) -> bytes:
+    """Some bits are others."""
+    damaged = bytearray(content)
+    for _ in range(draw.choice((1, 1, 2, 8, 64))):
+        damaged[draw.randrange(len(damaged))] ^= 1 << draw.randrange(8)
+    return bytes(damaged)
+
+
+def cut(content: bytes, others: Sequence[bytes], draw: random.Random) -> bytes:
+    """The end is missing."""
+    return content[: draw.randrange(len(content))]
+
+
+def swapped(content: bytes, others: Sequence[bytes], draw: random.Random) -> bytes:
+    """The file of another entry lies there."""
+    return draw.choice(others)
+
+
+def mixed(content: bytes, others: Sequence[bytes], draw: random.Random) -> bytes:
+    """It begins as it should and goes on as another one."""
+    other, place = draw.choice(others), draw.randrange(1, len(content))
+    return content[:place] + other[place:]
+
+
+def longer(content: bytes, others: Sequence[bytes], draw: random.Random) -> bytes:
+    """Something stands behind its end."""
+    return content + draw.randbytes(draw.randrange(1, 100))
+
+
+def noise(content: bytes, others: Sequence[bytes], draw: random.Random) -> bytes:
+    """A stretch of it is noise."""
+    start, size = draw.randrange(len(content)), draw.randrange(1, 200)
+    return content[:start] + draw.randbytes(size) + content[start + size :]
+
+
+WAYS: tuple[Callable[[bytes, Sequence[bytes], random.Random], bytes], ...] = (
+    flipped, cut, swapped, mixed, longer, noise
+)  # fmt: skip
+
+
+class Caches:
+    """The folders of one process that begins, in a place of their own, and a few functions that use them."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        calls.PROCESS, programs.PROCESS = DiskCache(place / "calls"), DiskCache(place / "programs")
+        llvm.PROCESS = llvm.Compiler(DiskCache(place / "kernels"))
+        self.folders = {"calls": calls.PROCESS, "programs": programs.PROCESS, "kernels": llvm.PROCESS.disk}
+        self.functions = [_function(number) for number in range(3)]
+        for function in self.functions:
+            self.call(function, 4)
+
+    def call(self, function: Callable[[torch.Tensor], torch.Tensor], rows: int) -> None:
+        """Calls as a process does that begins, twice, and compares with eager."""
+        later.PROCESS.finish()
+        llvm.PROCESS._objects.clear()
+        llvm.PROCESS._by_name.clear()
+        llvm.PROCESS._loaded.clear()
+        fast = framefuse.compile(function, options={"check": False, "cache": True})
+        for size in (rows, rows + 1):
+            x = torch.randn(size, 8)
+            torch.testing.assert_close(fast(x), function(x))
+        assert fast.hits > 0
+        later.PROCESS.finish()
+
+
+def damage_files(caches: Caches, count: int, draw: random.Random) -> int:
+    """Damages so many files, one after the other; returns how many calls met one. Raises AssertionError where one is
+    read.
+    """
+    files = {
+        (name, key): folder.folder / f"{key}.o" for name, folder in caches.folders.items() for key in folder.names()
+    }
+    good = {entry: path.read_bytes() for entry, path in files.items()}
+    met = 0
+    for number in range(count):
+        entry = draw.choice(list(files))
+        others = [content for other, content in good.items() if other != entry]
+        content = draw.choice(WAYS)(good[entry], others, draw)
+        if content == good[entry]:
+            continue
+        files[entry].write_bytes(content)
+        assert caches.folders[entry[0]].read(entry[1]) is None, f"{entry} was read, though damaged"
+        if number % CALLS == 0:
+            for function in caches.functions:
+                caches.call(function, 4)
+            met += 1
+        files[entry].write_bytes(good[entry])
+    return met
+
+
+def damage_archives(caches: Caches, count: int, draw: random.Random) -> None:
+    """Damages so many saved files. Raises AssertionError where one is loaded."""
+    path, other = caches.place / "saved", caches.place / "other"
+    with mock.patch.object(archive, "folders", lambda: caches.folders):
+        for key in (None, "a key"):
+            archive.save(path, key, whole=True)
+            archive.save(other, key or "another key", whole=True)
+            good, others = path.read_bytes(), [other.read_bytes()[::-1], *([] if key else [other.read_bytes()])]
+            for _ in range(count // 2):
+                content = draw.choice(WAYS)(good, others, draw)
+                if content != good:
+                    path.write_bytes(content)
+                    _refused(path, key)
+
+
+def _refused(path: Path, key: str | None) -> None:
+    try:
+        archive.load(path, key)
+    except framefuse.UserError:
+        return
+    raise AssertionError("a damaged file was loaded")
+
+
+def _function(number: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    def small(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x) * number + x.softmax(-1)
+
+    return small
+
+
+def main() -> None:
+    """Damages what the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=10_000, help="files of the cache, and as many saved ones")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    draw = random.Random(options.seed)
+    with tempfile.TemporaryDirectory() as place:
+        caches = Caches(Path(place))
+        met = damage_files(caches, options.count, draw)
+        damage_archives(caches, options.count, draw)
+    print(f"{options.count} damaged files, {met} of them with calls, and {options.count} saved ones: none was used")
+
+
+if __name__ == "__main__":
+    main()
