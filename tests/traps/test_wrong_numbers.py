@@ -186,6 +186,36 @@ def products_of_no_reflections(compiled):
         yield torch.autograd.grad(f(a, t).sum(), (a, t), allow_unused=True)
 
 
+PRODUCTS = (
+    ((1.0, 2.0, 3.0, 4.0), (2.0, math.inf, 3.0, 1.0), (1.0, math.nan, 2.0, 3.0)),  # the first call: no zeros
+    ((0.0, 0.0, 2.0, 1.0), (1.0, 0.0, math.inf, 2.0), (3.0, math.nan, 0.0, 4.0)),
+    ((0.0, math.inf, 2.0, 0.0), (0.0, 2.0, 3.0, 4.0), (1.0, 2.0, -math.inf, 4.0)),
+    ((-0.0, -1.0, 2.0, 3.0), (math.inf, -math.inf, 0.0, 2.0), (1.0, 2.0, 3.0, 4.0)),
+    ((1.0, 2.0, math.inf, 3.0), (math.nan, 1.0, 2.0, 3.0), (math.inf, -math.inf, 2.0, 3.0)),
+)
+
+
+@TABLE.trap(traces=4, hits=16)
+def zeros_beside_infinity_in_products(compiled):
+    products = [lambda x: x.prod(1), lambda x: x.prod(0), lambda x: x.prod(), lambda x: x[1].prod(0)]
+    for function in map(compiled, products):
+        for rows in PRODUCTS:
+            x = torch.tensor(rows, requires_grad=True)
+            made = function(x)
+            yield made, torch.autograd.grad(made.sum(), x)
+
+
+@TABLE.trap(traces=5, hits=15)
+def norms_of_any_order_with_zeros_and_infinity(compiled):
+    for order in (0.5, 1.5, 2.5, 3, -1):
+        f = compiled(lambda x, order=order: torch.linalg.vector_norm(x, order, 1))
+        for scale in (1.0, 2.0, 3.0, 4.0):
+            x = torch.tensor([[0.0, 0.0, 0.0], [0.0, 1.0, math.inf], [0.0, math.nan, 1.0], [0.0, -2.0, scale]])
+            x.requires_grad_()
+            made = f(x)
+            yield made, torch.autograd.grad(made.sum(), x)
+
+
 @TABLE.parametrize()
 def test_program(trap):
     hold(trap)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from framefuse.ir.builder import Shape
+from framefuse.ir.builder import ONE, Shape
 from framefuse.ir.dtypes import BOOL, BY_NAME, INT64, DType
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Real, expr, maximum
@@ -49,7 +49,11 @@ def prod(
     if isinstance(dim, (tuple, list)):
         raise Unsupported("several dimensions")
     result = row(dtype) if dtype is not None else sum_dtype(input.dtype)
-    return accumulate(lo, "prod", input, lo.axes(dim, len(input.shape)), keepdim, result)
+    axes = lo.axes(dim, len(input.shape))
+    if dim is not None and len(input.shape) == 1:  # the gradient of a row is not that of a product of all elements
+        product = accumulate(lo, "prod", lo.reshape(input, (ONE, *input.shape)), (1,), True, result)
+        return lo.reshape(product, (ONE,) if keepdim else ())
+    return accumulate(lo, "prod", input, axes, keepdim, result)
 
 
 @rule("mean")
@@ -312,9 +316,9 @@ def power_norm(lo: Lowering, node: Node, p: Value, axes: tuple[int, ...], keep: 
         return lo.reshape(value, lo.keep(node.shape, axes)) if keep else value
     if isinstance(p, (Expr, Real)) or not node.shape:  # of one number eager's powers cancel exactly
         raise Unsupported("a run-time order, or a number")
-    powers = lo.compute(lambda a: a.apply("pow", float(p)).derived("norm_power", a, numbers=(float(p),)), size)
-    total = lo.reduce("sum", powers, axes, keep)
-    return lo.compute(lambda a: a.apply("pow", 1.0 / p).derived("norm_root", a, numbers=(1.0 / p,)), total)
+    total = lo.reduce("sum", lo.compute(lambda a: a.apply("pow", float(p)), size), axes, True)
+    length = lo.derived(lo.compute(lambda a: a.apply("pow", 1.0 / p), total), "power_norm", (size,), float(p))
+    return length if keep else lo.reshape(length, dropped(node.shape, axes))
 
 
 @rule("norm", "linalg.vector_norm")

@@ -64,8 +64,6 @@ FORMULAS: dict[str, tuple[str | None, ...]] = {
     "huber": (HUBER, f"neg({HUBER})"),
     # a root of a sum of powers: none where the sum is 0
     "norm": ("where(eq(r, 0.0), zero, div(g, add(r, r)))",),
-    "norm_root": ("where(eq(r, 0.0), zero, mul(g, mul(p, pow(a, sub(p, 1.0)))))",),
-    "norm_power": ("where(eq(a, 0.0), zero, mul(g, mul(p, pow(a, sub(p, 1.0)))))",),
     # eager's node of a norm gives all its gradients, so that of the shift requires grad where one of them does
     "shifted": ("g", "beside(g, a)"),
     # eager's gradient leads to the operand, of which it does not depend
@@ -273,6 +271,20 @@ def length(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Seque
         return [None, run(builder, formula, letters) or ZERO]
     share = run(builder, "where(eq(r, 0.0), zero, div(g, r))", {"r": node, "g": g})
     return [None, ZERO if share is None else builder.pointwise("mul", source, builder.expand(share, source.shape))]
+
+
+@vjp_derived("power_norm")
+def power_norm(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    """Of the p-norm of sizes over axes, which are kept: a row of length 0 has none, and below order 1 a zero has none
+    unless the length is infinite or NaN.
+    """
+    source, (p,) = node.inputs[1], node.attr("parameters")
+    letters = {"a": source, "g": builder.expand(g, source.shape), "r": builder.expand(node, source.shape)}
+    letters |= {"p": p - 1.0, "q": 1.0 - p}
+    below, above = "mul(mul(where(eq(a, 0.0), zero, pow(a, p)), g), pow(r, q))", (
+        "mul(pow(a, p), where(eq(r, 0.0), zero, div(g, pow(r, p))))"
+    )
+    return [None, run(builder, below if p < 1 else above, letters)]
 
 
 @vjp_derived("embedding")

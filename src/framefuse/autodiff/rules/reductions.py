@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from framefuse.autodiff.formulas import run
+from framefuse.autodiff.formulas import Operand, run
 from framefuse.autodiff.library import call, calls, inside
 from framefuse.autodiff.registry import Gradient, vjp, vjp_derived
 from framefuse.autodiff.tapes import Hole, Vjp, unheard
@@ -63,24 +63,53 @@ def _turned(builder: Builder, node: Node, axis: int) -> Node:
     return builder.slice(node, starts, [-1 if place == axis else 1 for place in range(len(starts))], node.shape)
 
 
+# The product of the other elements of a row, by the product ``b`` of what is neither zero nor infinite nor NaN and the
+# counts of those: an element's own zero, infinity or NaN is none of the others'.
+OTHER_ZEROS, OTHER_INFINITIES, OTHER_NANS = "sub(q, x)", "sub(u, y)", "sub(v, z)"
+OTHERS = (
+    f"where(bit_or(gt({OTHER_NANS}, 0.0), bit_and(gt({OTHER_ZEROS}, 0.0), gt({OTHER_INFINITIES}, 0.0))), nan, "
+    f"where(gt({OTHER_ZEROS}, 0.0), zero, where(gt({OTHER_INFINITIES}, 0.0), copysign(inf, div(b, c)), div(b, c))))"
+)
+
+
 @vjp("prod")
 def prod(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
-    """The product of the others: the result over the element, and for a lone zero the product of what is not zero."""
+    """Eager's two formulas: the result over the element where the operand has no zero at all, and else the product of
+    the others, which is the only one that holds beside a zero. A product of all elements with several zeros has no
+    gradient, whatever else is among them, unless it is differentiated again.
+    """
     source, axes = node.inputs[0], node.attr("axes")
-    zeros = builder.pointwise("eq", source, builder.full(0, source.dtype, source.shape, source.device))
-    one = builder.full(1, source.dtype, source.shape, source.device)
-    safe = builder.pointwise("where", zeros, one, source)
-    count = builder.reduce("sum", builder.cast(zeros, source.dtype), axes)
-    lone = builder.pointwise("eq", count, builder.full(1, count.dtype, count.shape, count.device))
+    letters: dict[str, Operand] = {"a": source, "g": source, "inf": float("inf"), "nan": float("nan")}
+    marks = {"x": "eq(a, 0.0)", "y": "eq(abs(a), inf)", "z": "isnan(a)"}
+    counts = {}
+    for letter, text in marks.items():
+        letters[letter] = marked = builder.cast(_formula(builder, text, letters), source.dtype)
+        counts[letter] = builder.reduce("sum", marked, axes)
+    plain = "where(y, copysign(1.0, a), where(bit_or(x, z), 1.0, a))"
+    found = {letter: _formula(builder, text, letters) for letter, text in marks.items()}
+    safe = _formula(builder, plain, {**letters, **found})
     rest = builder.reduce("prod", safe, axes)
-    rest = builder.pointwise("where", lone, rest, builder.full(0, rest.dtype, rest.shape, rest.device))
-    letters = {
-        "g": spread(builder, g, node), "a": zeros, "b": spread(builder, rest, node), "c": safe,
-        "r": spread(builder, node, node),
-    }  # fmt: skip
-    gradient = run(builder, "where(a, mul(g, b), div(mul(g, r), c))", letters)
-    assert gradient is not None
+    zeros = counts["x"]
+    total = builder.reduce("sum", zeros, tuple(range(len(zeros.shape)))) if zeros.shape else zeros
+    letters |= {"b": spread(builder, rest, node), "c": safe, "g": spread(builder, g, node)}
+    letters |= {to: spread(builder, counts[of], node) for to, of in zip("quv", "xyz", strict=True)}
+    letters |= {"r": spread(builder, node, node), "t": builder.expand(_whole(builder, total, source), source.shape)}
+    beside = f"mul(g, {OTHERS})"
+    if not zeros.shape and not builder.differentiable:
+        beside = f"where(gt(t, 1.0), zero, {beside})"
+    gradient = _formula(builder, f"where(eq(t, 0.0), mul(g, div(r, a)), {beside})", letters)
     return [builder.derived(gradient, "others", (source, g), *axes)]
+
+
+def _formula(builder: Builder, text: str, letters: Mapping[str, Operand]) -> Node:
+    made = run(builder, text, letters)
+    assert made is not None
+    return made
+
+
+def _whole(builder: Builder, number: Node, like: Node) -> Node:
+    """One number with a dimension of size 1 for each of ``like``."""
+    return builder.reshape(number, (ONE,) * len(like.shape))
 
 
 @dataclass(frozen=True, slots=True)

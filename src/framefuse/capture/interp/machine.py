@@ -226,7 +226,7 @@ class Machine:
             self.handled = frame.handled
             generator = frame.generator
             if generator is not None:
-                generator.state = "done"
+                generator.state, frame.generator = "done", None
                 if isinstance(error, StopIteration):
                     ended = RuntimeError("generator raised StopIteration")
                     ended.__cause__ = ended.__context__ = error

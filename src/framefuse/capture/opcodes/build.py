@@ -202,17 +202,23 @@ def callable_title(function: Function) -> str:
 
 
 def _mapping(machine: Machine, value: Value) -> Value:
-    """A mapping as a plain dict where Python methods must be run or facts stated."""
-    method = python_method(type(value), "keys")
-    if method is not None:
-        get = python_method(type(value), "__getitem__")
-        keys = list(machine.operations.iterable(machine.call_nested(method, (value,))))
-        return {key: machine.call_nested(get, (value, key)) if get is not None else value[key] for key in keys}
+    """A mapping as a plain dict where Python methods must be run or facts stated. Of a dict that iterates as any dict
+    does, CPython takes the entries themselves, whatever its class makes of ``keys`` and ``[]``.
+    """
     sources, contents = machine.recorder.sources, machine.recorder.contents
-    contents.guard_extent(value)
-    if isinstance(value, dict) and sources.knows(value):
-        return {key: contents.item(value, key, part) for key, part in entries(value)}
-    return value
+    kind = type(value)
+    if isinstance(value, dict) and type_get(kind, "__iter__") is dict.__iter__:
+        if kind is not dict:
+            sources.guard_type(value)
+        contents.guard_extent(value)
+        known = sources.knows(value)
+        return {key: contents.item(value, key, part) if known else part for key, part in entries(value)}
+    keys, get = python_method(kind, "keys"), python_method(kind, "__getitem__")
+    if (keys is None and get is None) or not hasattr(value, "keys"):
+        contents.guard_extent(value)
+        return value
+    names = list(machine.operations.iterable(value.keys() if keys is None else machine.call_nested(keys, (value,))))
+    return {key: machine.call_nested(get, (value, key)) if get is not None else value[key] for key in names}
 
 
 @handles("LIST_APPEND")

@@ -45,7 +45,7 @@ def return_value(machine: Machine, frame: Frame, argument: int) -> Outcome:
     machine.handled = frame.handled
     generator = frame.generator
     if generator is not None:
-        generator.state = "done"
+        frame.end()
         resumption = frame.resumption
         if frame.bottom or resumption is None:
             machine.returned = value

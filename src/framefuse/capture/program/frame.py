@@ -61,6 +61,12 @@ class Frame:
         self.space: Value = None
         self.site: Site | None = None
 
+    def end(self) -> None:
+        """Ends the generator whose body this is: what only its names held goes now, as its finalizers tell."""
+        assert self.generator is not None
+        self.generator.state, self.generator = "done", None
+        self.locals.clear()
+
 
 class Driver(Protocol):
     """What generators and frame objects ask of the machine that runs their frames, through its service for them."""
