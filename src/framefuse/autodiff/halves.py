@@ -10,7 +10,7 @@ from framefuse.autodiff.differentiable_forms import with_differentiable_forms
 from framefuse.autodiff.divide import Division, Part, divide
 from framefuse.autodiff.frozen import frozen
 from framefuse.autodiff.holding import Group, Holding, holds, united
-from framefuse.autodiff.joint import NOTHING, Joint, names_of
+from framefuse.autodiff.joint import NOTHING, Joint, names_of, read_later
 from framefuse.autodiff.library import copied
 from framefuse.autodiff.order import late
 from framefuse.autodiff.rebuild import extract, mapped, named, needed_for
@@ -139,6 +139,7 @@ class _Maker:
             tuple(theirs.get(node) or self._root(known[node], given.get(node)) for node in roots),
             tuple(sorted(names, key=str)),
             moved,
+            read_later(part.graph),
         )
 
     def _given(self, part: Part, node: Node, place: int) -> Saved:

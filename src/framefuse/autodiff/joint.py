@@ -14,6 +14,7 @@ from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.values import Value
 
+KEPT = "kept"  # the name of ``derived`` nodes that are other contents under an unchanged history
 NOTHING: Mapping[Node, Node] = MappingProxyType({})
 
 
@@ -100,6 +101,28 @@ def carrying(graph: Graph, inputs: Sequence[int]) -> Graph:
 def passes_gradients(node: Node) -> bool:
     """Whether eager's autograd leads from the node to its operands."""
     return node.op != "detach" and (node.op == "library" or differentiable(node.dtype))
+
+
+def read_later(graph: Graph) -> frozenset[int]:
+    """The inputs to whose gradients every way leads by what was written to them behind autograd's back: by their
+    contents as they are at the end of the call.
+    """
+    earlier: set[int] = set()
+    later: set[int] = set()
+    waiting = [output.node for output in graph.outputs if output.requires_grad]
+    seen = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        if node.op == "input" or not passes_gradients(node):
+            continue
+        marked = node.op == "derived"
+        for operand in node.inputs[1:] if marked else node.inputs:
+            if operand.op == "input":
+                (later if marked and node.attr("name") == KEPT else earlier).add(int(operand.attr("index")))
+            elif operand not in seen:
+                seen.add(operand)
+                waiting.append(operand)
+    return frozenset(later - earlier)
 
 
 def names_of(value: Value) -> set[Symbol | str]:

@@ -69,7 +69,8 @@ class Piece:
     watched ones first, then the ``own`` ones; ``roots`` what it takes to compute the gradients from the beginning, as a
     function that can be differentiated again: inputs, and results of calls that must not run twice. ``numbers`` are the
     run-time sizes and names of floats that both may need. ``now`` are the nodes of ``primal`` that backward computes in
-    place of others: they rest on copies, where eager keeps a value and others see what it is computed from.
+    place of others: they rest on copies, where eager keeps a value and others see what it is computed from. ``later``
+    are the graph's inputs that it reads only behind what was written to them behind autograd's back.
     """
 
     primal: Graph
@@ -81,6 +82,7 @@ class Piece:
     roots: tuple[Saved, ...]
     numbers: tuple[Symbol | str, ...]
     now: Mapping[Node, Node] = field(default_factory=dict)
+    later: frozenset[int] = frozenset()
 
     @property
     def reads(self) -> tuple[int, ...]:

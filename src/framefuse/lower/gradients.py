@@ -6,6 +6,7 @@ from collections.abc import Callable, Container
 
 from framefuse.errors import Stop
 from framefuse.ir.graph import Node
+from framefuse.ir.ops import TABLE, VIEW
 from framefuse.ir.pairs import joined, parts
 from framefuse.ir.stops import reason
 from framefuse.ir.trace import Call, Trace, outside, refs
@@ -14,6 +15,7 @@ from framefuse.lower.values import Values
 
 KEPT = "kept"  # the name of ``derived`` nodes that are other contents under an unchanged history
 SHOWN = "shown"  # of those that are views which leave, as what is computed from them reads them; with their number
+OWN = "own"  # of those that moved elements into a tensor of its own: what is computed from it rests on it
 REPLACED = "replaced"  # of those to whose operand's history a write of new contents leads back, with a slope of zero
 
 
@@ -83,14 +85,23 @@ class Gradients:
                 raise Stop(reason("gradient", text, call.line))
 
     def shown(self, call: Call, value: int, node: Node, leaving: Container[int]) -> Node:
-        """The contents of a view that leaves: what is computed from it rests on it: its own gradient may be asked."""
+        """The contents of what leaves: what is computed from it rests on it: its own gradient may be asked."""
         meta = self.trace.metas[value]
-        if not self.on or value not in leaving or not meta.requires_grad or not meta.view or not node.dtype.is_float:
+        if not self.on or value not in leaving or not meta.requires_grad or not node.dtype.is_float:
             return node
+        if not meta.view:
+            return self._own(node)
         written = {self.trace.metas[each].storage for other in self.trace.calls for each in other.written}
         if not call.grad_enabled or not self._is_view(call, value) or meta.storage in written:
             return node
         return self.builder.derived(node, SHOWN, (node,), value)
+
+    def _own(self, node: Node) -> Node:
+        """The contents of a tensor that is no view, though its elements were only moved there: a row that moves them
+        further would else be made of what they were before.
+        """
+        moved = TABLE[node.op].kind == VIEW and node.op not in ("detach", "derived")
+        return self.builder.derived(node, OWN, (node,)) if moved and self.carries(node) else node
 
     def asked(self) -> None:
         """Raises Stop where the trace ends at a call of ``autograd.grad``, or the like, and a view of written memory
@@ -112,6 +123,7 @@ class Gradients:
         do not rest on it.
         """
         before = self.values.contents[value]
+        node = self._own(node) if self.on else node
         if not self.on or not self.carries(before) or self._rests(node, before):
             return node
         if node.dtype.kind == "complex":

@@ -49,7 +49,7 @@ from framefuse.runtime.labels import Labels
 from framefuse.runtime.number_program import NumberProgram
 from framefuse.runtime.random_generators import kept_generators
 from framefuse.runtime.templates import RunTime, argument_template, result_template
-from framefuse.runtime.written_inputs import as_it_came, copy_uncounted, refuse_unwritable
+from framefuse.runtime.written_inputs import as_it_came, copy_uncounted, refuse_unwritable, uncounted
 
 WORTH_DROPPING = 1 << 12  # bytes: a smaller tensor lives to the end of the call
 SPECIAL_TARGETS: dict[str, Function] = {"setitem": operator.setitem, "getitem": operator.getitem}
@@ -70,11 +70,6 @@ def assemble(
     ``number_count`` numbers and which registers the guard program sets.
     """
     return _Assembler(trace, schedule, number_of, number_count, register_of).plan(kernels, derivatives)
-
-
-def uncounted(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor with a count of writes of its own: what torch keeps for its gradient keeps the other one."""
-    return tensor.data
 
 
 def _was_written(node: Node) -> bool:
@@ -142,6 +137,8 @@ class _Assembler:
         self.late: dict[int, int] = {}  # by value: the slot of a result of a late call
         self.carried: dict[int, int] = {}  # by place of an output: the input that it was written to under its history
         self.before: dict[int, int] = {}  # by written input: the slot of a tensor with the history that it came with
+        self.later: frozenset[int] = frozenset()  # inputs that what is hung into autograd reads behind their writes
+        self.writes = schedule.writes  # what autograd does not see, as long as it was not written
         self.made: set[int] = set()  # numbers of late calls that stand before others
 
     def plan(self, kernels: Mapping[int, KernelCode], derivatives: Sequence[Derivative]) -> Plan:
@@ -167,6 +164,7 @@ class _Assembler:
         for number, derivative in enumerate(derivatives):
             for place in derivative.piece.reads:
                 self._write_first(place, derivatives[number:])
+            self._write_behind(derivative.piece.later, derivatives[number:])
             self._attach(derivative)
         self._writes()
         for number, late in enumerate(self.graph.late):
@@ -402,9 +400,28 @@ class _Assembler:
         bumped = tuple(("tensor", self._slot(number)) for number, bumps in item.inputs for _ in range(bumps))
         self._add(CallStep("versions", _native.raise_versions, bumped, (), (), commits=True))
 
+    def _write_behind(self, read: frozenset[int], further: Sequence[Derivative]) -> None:
+        """Writes what autograd does not see before that is hung into it which ``read`` one of these inputs behind its
+        write: torch gives a view another history once its memory was written. What is ``further`` computed from one
+        before its write finds the earlier history in another tensor.
+        """
+        written = [self._written_input(target) for target, _, _ in self.writes]
+        if read.isdisjoint(written):
+            return
+        for own in dict.fromkeys(written):
+            if any(own in each.piece.histories - each.piece.later for each in further):
+                self.before.setdefault(own, self._as_it_came(own, ("tensor", own)))
+        self._writes()
+
+    def _written_input(self, memory: int) -> int:
+        """The input whose memory is written, or a part of it."""
+        known = self.schedule.memories[memory]
+        return self._written_input(known.base) if known.base >= 0 else known.input
+
     def _writes(self) -> None:
         """New contents of inputs go in after everything was computed; eager's version counts are kept."""
-        for target, value, bumps in self.schedule.writes:
+        writes, self.writes = self.writes, ()
+        for target, value, bumps in writes:
             tensor, new = ("tensor", self._slot(target)), ("tensor", self._slot(value))
             base = self.schedule.memories[target].base
             if base >= 0:  # a part: no view that autograd knows, so that its input counts the writes
@@ -440,6 +457,7 @@ class _Assembler:
     def _attach(self, derivative: Derivative) -> None:
         """The call that makes torch's autograd know of the outputs: the tensors stay the same objects."""
         piece = derivative.piece
+        self.later = piece.later
         values = [self._read(entry) for entry in piece.inputs]
         values += [("tensor", self._slot(self.schedule.outputs[place])) for place in piece.outputs]
         only = piece.watched[: len(piece.watched) - derivative.through]
@@ -510,7 +528,7 @@ class _Assembler:
 
     def _is_before(self, entry: Saved) -> bool:
         """Whether an entry is an input as it came that was written since."""
-        return entry.kind == "input" and entry.place in self.before
+        return entry.kind == "input" and entry.place in self.before and entry.place not in self.later
 
     def _root(self, entry: Saved) -> Template:
         """A tensor from which gradients are computed that may be differentiated again."""
@@ -518,7 +536,7 @@ class _Assembler:
         if history is None:
             return self._read(entry)
         if entry.kind != "output":
-            history = self.before.get(history, history)
+            history = history if history in self.later else self.before.get(history, history)
         return ("tensor", self._as_it_came(history, self._saved(entry)))
 
     def _as_it_came(self, history: int, contents: Template) -> int:

@@ -10,6 +10,11 @@ def copy_uncounted(tensor: torch.Tensor, new: torch.Tensor) -> None:
     tensor.data.copy_(new)
 
 
+def uncounted(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with a count of writes of its own: what torch keeps for its gradient keeps the other one."""
+    return tensor.data
+
+
 def as_it_came(tensor: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
     """``contents`` under the history of a tensor that is about to get another one; no view of that tensor."""
     view: torch.Tensor = torch.ops.aten._unsafe_view.default(tensor, tensor.shape)

@@ -72,6 +72,7 @@ FORMULAS: dict[str, tuple[str | None, ...]] = {
     "kept": ("g",),
     "anew": ("g",),
     "shown": ("g",),
+    "own": ("g",),
     "replaced": ("g", "zero"),
     "nothing": ("zero", "zero", "zero"),
     "undefined": (None, None, None),
