@@ -11,11 +11,17 @@ from contextlib import contextmanager
 def collector_paused() -> Iterator[None]:
     """Keeps the cyclic collector from walking a growing heap over and over: it took up to nine tenths of a
     compile, and a sixth of the import of the compiler.
+
+    The program that is recorded may look at the collector, and turn it off or on for good: what is changed here is its
+    threshold alone. It stays what the program makes it, and what another thread paused it goes on with.
     """
-    enabled = gc.isenabled()
-    gc.disable()
+    threshold = gc.get_threshold()
+    if not threshold[0]:
+        yield
+        return
+    gc.set_threshold(0, *threshold[1:])
     try:
         yield
     finally:
-        if enabled:
-            gc.enable()
+        if not gc.get_threshold()[0]:
+            gc.set_threshold(*threshold)

@@ -40,9 +40,7 @@ STATES = (int, float, complex, str, bytes, tuple, frozenset, *VIEWS)
 READ_ONLY = (*leaves.PURE_TYPES, *leaves.ITERATOR_TYPES)
 # Of ``object`` itself, bound to an instance; and of classes: what only tells of them.
 OF_OBJECT = frozenset(("__init__", "__repr__", "__str__", "__eq__", "__ne__", "__hash__"))
-TELLING_OF_CLASSES = frozenset(
-    ("__subclasses__", "mro", "__instancecheck__", "__subclasscheck__", "fromkeys", "__prepare__")
-)
+TELLING_OF_CLASSES = frozenset(("mro", "__instancecheck__", "__subclasscheck__", "fromkeys", "__prepare__"))
 
 
 def stop_of(recorder: Recorder, target: Value) -> str | None:

@@ -65,6 +65,15 @@ class Functions:
             self.sources.host.fault(fault)
             return value
 
+    def guard_unset_global(self, function: types.FunctionType, name: str) -> None:
+        """Neither a module's variables nor its builtins have the name that ``function`` asked for."""
+        try:
+            number = id(function.__globals__)
+            if self.sources.host.alive and (number, "item", (str, name)) not in self.sources.written:
+                self.sources.fact(Source("global", self.globals_of(function), name), "unset")
+        except Exception as fault:
+            self.sources.host.fault(fault)
+
     def globals_of(self, function: types.FunctionType) -> Source:
         """The long-lived function through which the globals of ``function`` are read."""
         variables = function.__globals__
@@ -122,6 +131,15 @@ class Functions:
         except Exception as fault:
             self.sources.host.fault(fault)
             return value
+
+    def guard_unset_cell(self, cell: types.CellType) -> None:
+        """A cell that existed before the call holds nothing."""
+        try:
+            entry = self.sources.known.get(id(cell))
+            if entry is not None and self.sources.host.alive and (id(cell), "cell", None) not in self.sources.written:
+                self.sources.fact(entry[1], "unset")
+        except Exception as fault:
+            self.sources.host.fault(fault)
 
 
 def stand_in(variables: dict[str, Value]) -> types.FunctionType:

@@ -299,6 +299,9 @@ class Attributes:
                 sources.guard_absent(holder, name)
                 getter = sources.read(holder, "attr", "__getattr__", fallback)
                 return self.machine.calls.call(frame, getter, (name,), {})
+            if own is MISSING and fallback is None:  # getattr raises what the program may catch
+                sources.root(holder)
+                sources.guard_absent_names(holder, (name, "__getattr__"))
         value = getattr(holder, name)
         if not self.recorder.alive:
             return (value,)

@@ -60,7 +60,9 @@ def copy_free_vars(machine: Machine, frame: Frame, argument: int) -> None:
     frame.locals[frame.code.free_start :] = frame.function.__closure__ or ()
 
 
-def _unset(frame: Frame, argument: int) -> NameError:
+def _unset(machine: Machine, frame: Frame, argument: int) -> NameError:
+    """The error of a cell that holds nothing, which the program may catch: so it has to be empty again."""
+    machine.recorder.functions.guard_unset_cell(frame.locals[argument])
     name = frame.code.local_names[argument]
     if argument >= frame.code.free_start:
         return NameError(
@@ -74,7 +76,7 @@ def load_deref(machine: Machine, frame: Frame, argument: int) -> None:
     cell = frame.locals[argument]
     held = cell_contents(cell)
     if not held:
-        raise _unset(frame, argument)
+        raise _unset(machine, frame, argument)
     value = held[0]
     free = (type(value) in (int, float) and frame.code.local_names[argument] in frame.code.stores) or CARRIED
     frame.stack.append(machine.recorder.functions.read_cell(cell, value, free))
@@ -103,7 +105,7 @@ def delete_deref(machine: Machine, frame: Frame, argument: int) -> None:
     cell = frame.locals[argument]
     held = cell_contents(cell)
     if not held:
-        raise _unset(frame, argument)
+        raise _unset(machine, frame, argument)
     del cell.cell_contents
     if machine.recorder.sources.knows(cell):
         machine.recorder.journal.place("delcell", cell, None, MISSING, held[0])
@@ -122,6 +124,7 @@ def _global(machine: Machine, frame: Frame, name: str) -> Value:
     if value is MISSING:
         value = frame.builtins.get(name, MISSING)
         if value is MISSING:
+            machine.recorder.functions.guard_unset_global(frame.function, name)
             raise NameError(f"name '{name}' is not defined", name=name)
     free = (type(value) in (int, float) and name in frame.code.stores) or CARRIED
     return machine.recorder.functions.read_global(frame.function, name, value, free)
@@ -213,6 +216,7 @@ def store_global(machine: Machine, frame: Frame, argument: int) -> None:
 def delete_global(machine: Machine, frame: Frame, argument: int) -> None:
     name = frame.code.names[argument]
     if name not in frame.globals:
+        machine.recorder.functions.guard_unset_global(frame.function, name)
         raise NameError(f"name '{name}' is not defined", name=name)
     before = frame.globals[name]
     machine.recorder.functions.read_global(frame.function, name, before, False)  # it was there

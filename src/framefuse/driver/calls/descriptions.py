@@ -15,7 +15,7 @@ import marshal
 import re
 import types
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -34,7 +34,7 @@ NATIVE = (
 # What lies on a class and is no part of what it does, or is made as it is used.
 ASIDE = frozenset(("__dict__", "__weakref__", "__doc__", "__slotnames__", "_abc_impl", "__annotations__"))
 # Objects of C whose state facts describe, though it lies in no dict.
-WATCHED = frozenset((contextvars.ContextVar, types.MethodType))
+WATCHED = frozenset((types.MethodType,))
 SIZE = 16  # bytes of a digest
 _codes: dict[int, tuple[types.CodeType, bytes]] = {}
 CODES = 20_000  # how many of them are known
@@ -117,6 +117,8 @@ class Descriptions:
             return _native_name(value)
         if isinstance(value, types.ModuleType):
             return ("module", value.__name__)
+        if kind is contextvars.ContextVar:
+            return ("variable", value.name, *_default(value, self._part))
         if isinstance(value, enum.Enum):
             return ("member", kind.__module__, kind.__qualname__, value.name, self._part(value.value))
         return ("text", kind.__name__, str(value)) if kind in TORCHS else None
@@ -148,6 +150,14 @@ def code_digest(code: types.CodeType) -> bytes:
             _codes.clear()  # it holds code objects
         known = _codes[id(code)] = (code, found)
     return known[1]
+
+
+def _default(variable: contextvars.ContextVar[Value], part: Callable[[Value], Value]) -> tuple[Value, ...]:
+    """What a context variable gives where nobody has set it, if it gives anything; what it is set to facts tell."""
+    try:
+        return (part(contextvars.Context().run(variable.get)),)
+    except LookupError:
+        return ()
 
 
 def _native_name(value: Value) -> Value:

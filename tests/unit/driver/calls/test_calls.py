@@ -1,6 +1,7 @@
 """What one process recorded serves the next: its first call runs compiled code, and nothing is recorded."""
 
 import collections
+import contextvars
 import dataclasses
 import functools
 import logging
@@ -20,6 +21,7 @@ HERE = sys.modules[__name__]
 SCALE = 2.0
 TABLE = {"relu": torch.relu, "gain": 3.0}
 NAMES = frozenset(("left", "right"))
+GAIN = contextvars.ContextVar("gain", default=2.0)
 
 
 def helper(x, by=1.5):
@@ -36,6 +38,10 @@ def tabled(x):
 
 def chosen(x, name="left"):
     return x + 1 if name in NAMES else x - 1
+
+
+def in_context(x):
+    return x * GAIN.get()
 
 
 def keyworded(x, *, by=(1.0, 2.0)):
@@ -143,6 +149,7 @@ MAKERS = {
     "function": lambda: scaled,
     "table": lambda: tabled,
     "frozenset": lambda: chosen,
+    "context variable": lambda: in_context,
     "keywords": lambda: keyworded,
     "code": lambda: coded,
     "closure": lambda: closing(4.0),
@@ -279,6 +286,7 @@ def test_a_changed_function_is_recorded_again(change, drawer, monkeypatch):
         (tabled, "TABLE", {"relu": torch.relu, "gain": 4.0}),
         (tabled, "TABLE", {"relu": torch.sigmoid, "gain": 3.0}),
         (chosen, "NAMES", frozenset(("right", "middle"))),
+        (in_context, "GAIN", contextvars.ContextVar("gain", default=3.0)),
     ],
 )
 def test_another_object_is_recorded_again(function, name, value, drawer, monkeypatch):
