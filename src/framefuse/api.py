@@ -266,18 +266,18 @@ def export(
     return importlib.import_module("framefuse.aot").export(f, example_inputs, path, dynamic=dynamic)
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str], *, threads: int = 1) -> Any:
     """The program that :func:`export` wrote to ``path``, as a callable of arrays of NumPy or tensors of torch.
 
     The file is machine code that will run: load one that you trust as much as a program. Its checksum finds damage, and
-    no intent. The callable has ``update_constants({name: tensor})`` and a ``description``; one thread calls it at a
-    time.
+    no intent. The callable has ``update_constants({name: tensor})``, ``set_threads(count)`` and a ``description``; one
+    thread calls it at a time, and a call runs on so many ``threads``.
 
     Raises:
         UserError: the file is no exported program, is damaged, or needs another processor. OSError: there is no such
             file.
     """
-    return importlib.import_module("framefuse.aot.loader").load(path)
+    return importlib.import_module("framefuse.aot.loader").load(path, threads=threads)
 
 
 # True in code that is being recorded, except torch's own, False elsewhere: torch's function; the recorder answers it.

@@ -7,15 +7,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from framefuse.aot.exported_program import DLPACK, Program
+from framefuse.aot.own_code import POSITIONS, Convolution, Copy, Elements, aliases, read
 from framefuse.errors import UserError
 from framefuse.ir.dtypes import BY_NAME
 from framefuse.ir.facts import TensorSpec
 from framefuse.ir.numbers import Symbol
-from framefuse.ir.plan import AllocStep, KernelStep, MatmulStep, ReleaseStep, Slot
+from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, ReleaseStep, Slot
 
 CHECKED = {"add": "__builtin_add_overflow", "sub": "__builtin_sub_overflow", "mul": "__builtin_mul_overflow"}
 CHOSEN = {"min": "<", "max": ">"}
 DIVIDING = {"floordiv": "floor_divide", "mod": "floor_remainder"}
+OWNED = ("fresh", "call")  # slots with memory of their own
+REAL = {"float32": "float", "float64": "double"}  # the types of products in C
 REALS = {"real_add": "+", "real_sub": "-", "real_mul": "*", "real_div": "/"}
 
 
@@ -28,6 +31,7 @@ def c_text(program: Program, places: list[int], wide: bool) -> str:
         f"#define INPUTS {len(program.inputs)}",
         f"#define OUTPUTS {len(program.results)}",
         f"#define CONSTANTS {len(weights)}",
+        f"#define PACKS {sum(isinstance(step, (MatmulStep, CallStep)) for step in program.plan.steps)}",
         f"#define WIDE_VECTORS {int(wide)}",
         '#include "runtime.c"',
         '__asm__(".pushsection .rodata\\n.balign 64\\n.globl framefuse_weights\\n.hidden framefuse_weights\\n"',
@@ -63,6 +67,8 @@ class _Writer:
     def __init__(self, program: Program) -> None:
         self.program, self.plan = program, program.plan
         self.names: dict[str, int] = {}  # of sizes: the number of the variable
+        self.shown = aliases(program.plan)
+        self.packs = 0  # places for panels of weights
 
     def function(self) -> Iterator[str]:
         plan = self.plan
@@ -82,18 +88,23 @@ class _Writer:
         for slot, place in enumerate(plan.slots):
             if place.place == "arena":
                 yield f"    p[{slot}] = model->arena + n[{place.base}].i;"
-            elif place.place == "view" and plan.slots[self.root(slot)].place != "fresh":
+            elif place.place == "view" and plan.slots[self.root(slot)].place not in OWNED:
                 yield self.view(slot, place)
         for step, item in enumerate(plan.steps):
             yield from self.step(step, item)
         yield from self.finish()
         yield "failed:"
-        yield from (f"    free(p[{slot}]);" for slot in self.fresh())
+        yield from (f"    {self.freed(slot)}" for slot in self.owned())
         yield "    return -1;"
         yield "}"
 
-    def fresh(self) -> list[int]:
-        return [slot for slot, place in enumerate(self.plan.slots) if place.place == "fresh"]
+    def owned(self) -> list[int]:
+        """The slots whose memory is not in the arena: it leaves with a result, or is kept for the next call."""
+        slots = enumerate(self.plan.slots)
+        return [slot for slot, place in slots if place.place in OWNED and slot not in self.shown]
+
+    def freed(self, slot: int) -> str:
+        return f"free(p[{slot}]);" if slot in self.program.results else f"give_back(model, p[{slot}]);"
 
     def root(self, slot: int) -> int:
         """The slot whose memory a view shows in the end."""
@@ -180,39 +191,130 @@ class _Writer:
             buffers = ", ".join(f"p[{slot}]" for slot in item.buffers)
             numbers = ", ".join(f"n[{number}].i" for number in item.numbers)
             yield f"    {{ char *b[] = {{{buffers or '0'}}}; const int64_t a[] = {{{numbers or '0'}}};"
-            yield f"      if ({self.program.kernels[number]}(b, a, 0, n[{item.extent}].i)) {{"
+            work = f"n[{item.work}].i" if item.parallel else "0"
+            yield f"      if (run(model, {self.program.kernels[number]}, b, a, n[{item.extent}].i, {work})) {{"
             yield '        fail(model, "an index is out of bounds, or an integer is divided by zero"); goto failed; } }'
         elif isinstance(item, MatmulStep):
-            yield self.product(item)
+            yield from self.product(item)
         elif isinstance(item, AllocStep):
-            place = plan.slots[item.slot]
-            sizes = ", ".join(f"n[{size}].i" for size in place.sizes) or "0"
-            element = BY_NAME[place.dtype].size
-            yield f"    {{ const int64_t sizes[] = {{{sizes}}};"
-            yield f"      p[{item.slot}] = room(dense_bytes({len(place.sizes)}, sizes, {element})); }}"
-            yield f'    if (!p[{item.slot}]) {{ fail(model, "there is no memory for a result"); goto failed; }}'
-            for slot, view in enumerate(plan.slots):
-                if view.place == "view" and self.root(slot) == item.slot:
-                    yield self.view(slot, view)
+            yield from self.memory(item.slot)
+        elif isinstance(item, CallStep):
+            yield from self.call(item)
         elif isinstance(item, ReleaseStep):
             for slot in item.slots:
-                if plan.slots[slot].place == "fresh" and slot not in self.program.results:
-                    yield f"    free(p[{slot}]); p[{slot}] = NULL;"
+                if plan.slots[slot].place in OWNED and slot not in (*self.program.results, *self.shown):
+                    yield f"    give_back(model, p[{slot}]); p[{slot}] = NULL;"
+
+    def memory(self, slot: int) -> Iterator[str]:
+        place = self.plan.slots[slot]
+        bytes = f"dense_bytes({len(place.sizes)}, sizes, {BY_NAME[place.dtype].size})"
+        taken = f"room({bytes})" if slot in self.program.results else f"take(model, {bytes})"
+        yield f"    {{ {self.array('sizes', place.sizes)} p[{slot}] = {taken}; }}"
+        yield f'    if (!p[{slot}]) {{ fail(model, "there is no memory for a result"); goto failed; }}'
+        for other, view in enumerate(self.plan.slots):
+            if view.place == "view" and self.root(other) == slot:
+                yield self.view(other, view)
 
     def view(self, slot: int, place: Slot) -> str:
         offset = f" + n[{place.offset}].i * {BY_NAME[place.dtype].size}" if place.offset >= 0 else ""
         return f"    p[{slot}] = p[{place.base}]{offset};"
 
-    def product(self, item: MatmulStep) -> str:
+    def product(self, item: MatmulStep) -> Iterator[str]:
         dtype = self.plan.slots[item.out].dtype
+        kind = REAL[dtype]
 
-        def factor(slot: int, strides: tuple[int, int, int], const: str = "const ") -> str:
-            kind = "float" if dtype == "float32" else "double"
-            return f"({const}{kind} *)p[{slot}], " + ", ".join(f"n[{stride}].i" for stride in strides)
+        def operand(slot: int, strides: tuple[int, int, int]) -> str:
+            return f"({kind} *)p[{slot}], " + ", ".join(f"n[{stride}].i" for stride in strides)
 
         sizes = ", ".join(f"n[{size}].i" for size in (item.batch, item.m, item.n, item.k))
-        operands = f"{factor(item.a, item.a_strides)}, {factor(item.c, item.c_strides)}"
-        return f"    product_{dtype}(model, {sizes}, {operands}, {factor(item.out, item.out_strides, '')});"
+        yield f"    {{ const operands_{dtype} of = {{{sizes}, {operand(item.a, item.a_strides)},"
+        yield f"        {operand(item.c, item.c_strides)}, {operand(item.out, item.out_strides)}}};"
+        yield f"      if (product_{dtype}(model, &of, {self.pack(item.c)})) goto failed; }}"
+
+    def call(self, item: CallStep) -> Iterator[str]:
+        if any(out in self.shown for _, out in item.outs):
+            return
+        called = read(self.plan, item)
+        assert not isinstance(called, str), called
+        yield from self.memory(called.out)
+        if isinstance(called, Convolution):
+            yield from self.convolution(called)
+        elif isinstance(called, Copy):
+            yield from self.copy(called)
+        else:
+            yield from self.elements(called)
+
+    def copy(self, item: Copy) -> Iterator[str]:
+        slots = self.plan.slots
+        place, strides = slots[item.out], slots[item.input].strides
+        yield f"    {{ {self.array('sizes', place.sizes)} {self.array('to', place.strides)}"
+        yield f"      {self.array('from', tuple(strides[d] for d in item.order))}"
+        element = BY_NAME[place.dtype].size
+        yield f"      copy({len(place.sizes)}, sizes, p[{item.input}], from, p[{item.out}], to, {element}); }}"
+
+    def elements(self, item: Elements) -> Iterator[str]:
+        slots = self.plan.slots
+        place, source = slots[item.out], slots[item.input]
+        yield f"    {{ {self.array('sizes', place.sizes)} {self.array('to', place.strides)}"
+        yield f"      {self.array('whole', source.sizes)} {self.array('from', source.strides)}"
+        lead = len(place.sizes) - (len(source.sizes) - len(item.positions))
+        rows = []
+        for number, slot in enumerate(item.positions):
+            where = slots[slot]
+            missing = ["0"] * (lead - len(where.sizes))
+            pairs = zip(where.sizes, where.strides, strict=True)
+            steps = [f"n[{size}].i == 1 ? 0 : n[{stride}].i" for size, stride in pairs]
+            yield f"      const int64_t steps_{number}[] = {{{', '.join([*missing, *steps]) or '0'}}};"
+            rows.append(f"{{p[{slot}], steps_{number}, {POSITIONS[where.dtype]}}}")
+        yield f"      const positions at[] = {{{', '.join(rows)}}};"
+        shape = f"{lead}, {len(place.sizes)}, sizes, {len(item.positions)}, at"
+        element = BY_NAME[place.dtype].size
+        yield f"      if (elements(model, {shape}, whole, p[{item.input}], from, p[{item.out}], to, {element}))"
+        yield "          goto failed; }"
+
+    def array(self, name: str, numbers: tuple[int, ...]) -> str:
+        values = ", ".join(f"n[{number}].i" for number in numbers) or "0"
+        return f"const int64_t {name}[] = {{{values}}};"
+
+    def convolution(self, item: Convolution) -> Iterator[str]:
+        slots, dtype = self.plan.slots, self.plan.slots[item.out].dtype
+        rank = len(item.stride)
+
+        def sized(slot: int) -> list[str]:
+            return [f"n[{number}].i" for number in slots[slot].sizes]
+
+        def operand(slot: int, batched: bool) -> str:
+            strides = [f"n[{number}].i" for number in slots[slot].strides]
+            lead = [] if batched else ["0"]
+            flat = ["0"] if rank == 1 else []
+            strides = [*lead, *strides[: len(strides) - rank], *flat, *strides[len(strides) - rank :]]
+            return f"({REAL[dtype]} *)p[{slot}], " + ", ".join(strides)
+
+        def window(values: tuple[int, ...], flat: int) -> str:
+            return ", ".join(map(str, values if rank == 2 else (flat, *values)))
+
+        x, weight, out = sized(item.input), sized(item.weight), sized(item.out)
+        batched = len(x) == rank + 2
+        flat = ["1"] if rank == 1 else []
+        sizes = [x[0] if batched else "1", x[-rank - 1], *flat, *x[-rank:], out[-rank - 1], *flat, *out[-rank:]]
+        sizes += [*flat, *weight[-rank:], str(item.groups)]
+        bias = "NULL, 0"
+        if item.bias is not None:
+            bias = f"({REAL[dtype]} *)p[{item.bias}], n[{slots[item.bias].strides[0]}].i"
+        yield f"    {{ const convolved_{dtype} of = {{{', '.join(sizes)},"
+        yield f"        {window(item.stride, 1)}, {window(item.pad, 0)}, {window(item.hole, 1)},"
+        yield f"        {operand(item.input, batched)}, {operand(item.weight, True)}, {bias},"
+        yield f"        {operand(item.out, batched)}, NULL}};"
+        yield f"      if (convolution_{dtype}(model, &of, {self.pack(item.weight)})) goto failed; }}"
+
+    def pack(self, slot: int) -> int:
+        """The place for the panels of a right factor; -1 where it is no weight."""
+        root = self.root(slot)
+        sources = self.program.sources
+        if root >= len(sources) or sources[root] < len(self.program.inputs):
+            return -1
+        self.packs += 1
+        return self.packs - 1
 
     def finish(self) -> Iterator[str]:
         results = self.program.results
@@ -224,9 +326,7 @@ class _Writer:
             yield f"    {{ static const int sizes[] = {{{sizes}}}, strides[] = {{{strides}}};"
             yield f"      out[{k}] = give(p[{slot}], {code}, {bits}, {len(place.sizes)}, n, sizes, strides); }}"
             yield f"    if (!out[{k}]) {{ {self.undone(k)} goto failed; }}"
-        for slot in self.fresh():
-            if slot not in results:
-                yield f"    free(p[{slot}]);"
+        yield from (f"    {self.freed(slot)}" for slot in self.owned() if slot not in results)
         yield "    return 0;"
 
     def undone(self, count: int) -> str:

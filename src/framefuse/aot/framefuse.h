@@ -32,7 +32,7 @@ typedef struct DLManagedTensor {
 } DLManagedTensor;
 #endif
 
-#define FRAMEFUSE_VERSION 1
+#define FRAMEFUSE_VERSION 2
 
 typedef struct framefuse_model framefuse_model;
 
@@ -52,6 +52,9 @@ int framefuse_run(framefuse_model *model, const DLTensor *const *inputs, int inp
  * and -1. */
 int framefuse_update_constants(framefuse_model *model, const char *const *names, const DLTensor *const *values,
                                int count);
+
+/* On how many threads the calls of a model run, the caller's among them; one, unless told otherwise. */
+void framefuse_set_threads(framefuse_model *model, int count);
 
 /* Why the latest call failed; a text that lives as long as the model. */
 const char *framefuse_error(const framefuse_model *model);

@@ -16,7 +16,7 @@ import numpy
 
 from framefuse.errors import UserError
 
-VERSION = 1
+VERSION = 2
 MARK = struct.Struct("<8sQL")  # behind the library: a word, its length, its checksum
 
 
@@ -77,7 +77,7 @@ class _Result:
 class LoadedProgram:
     """An exported program in this process. A call takes as many tensors as were recorded, of numpy, torch or whatever
     knows DLPack, and gives new ones in the structure that was recorded: torch's where torch's were given, else numpy's.
-    One thread calls it at a time.
+    One thread calls it at a time; the call may run on several, see :meth:`set_threads`.
     """
 
     def __init__(self, path: str, library: ctypes.CDLL) -> None:
@@ -107,6 +107,12 @@ class LoadedProgram:
         if self._library.framefuse_update_constants(self._model, names, values, len(weights)):
             raise ValueError(self._error())
 
+    def set_threads(self, count: int) -> None:
+        """On how many threads later calls run, the caller's among them."""
+        if not isinstance(count, int) or count < 1:
+            raise UserError(f"{count!r:.40} is no count of threads. Give an int of at least 1")
+        self._library.framefuse_set_threads(self._model, count)
+
     def _error(self) -> str:
         return str(self._library.framefuse_error(self._model).decode())
 
@@ -118,8 +124,8 @@ class LoadedProgram:
         return f"<exported {self.description['name']} of {self.path}>"
 
 
-def load(path: str | os.PathLike[str]) -> LoadedProgram:
-    """The program that :func:`framefuse.export` wrote to ``path``, as a callable.
+def load(path: str | os.PathLike[str], *, threads: int = 1) -> LoadedProgram:
+    """The program that :func:`framefuse.export` wrote to ``path``, as a callable that runs on so many ``threads``.
 
     The file is machine code that will run: load one that you trust as much as a program. Its checksum finds damage, and
     no intent.
@@ -134,7 +140,9 @@ def load(path: str | os.PathLike[str]) -> LoadedProgram:
         library = _opened(name)
     except OSError as error:
         raise UserError(f"{name} cannot be loaded: {error}. Export it on a machine like this one") from error
-    return LoadedProgram(name, library)
+    program = LoadedProgram(name, library)
+    program.set_threads(threads)
+    return program
 
 
 def _opened(name: str) -> ctypes.CDLL:
@@ -171,6 +179,7 @@ def _declared(library: ctypes.CDLL) -> bytes:
     library.framefuse_run.argtypes = [ctypes.c_void_p, tensors, ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
     library.framefuse_update_constants.argtypes = [ctypes.c_void_p, ctypes.c_void_p, tensors, ctypes.c_int]
     library.framefuse_error.restype, library.framefuse_error.argtypes = ctypes.c_char_p, [ctypes.c_void_p]
+    library.framefuse_set_threads.argtypes = [ctypes.c_void_p, ctypes.c_int]
     library.framefuse_description.restype = ctypes.c_char_p
     text: bytes = library.framefuse_description()
     return text

@@ -28,8 +28,14 @@ API void framefuse_free(framefuse_model *model) {
     free(model->own);
     free(model->constants);
     free(model->arena);
-    free(model->panel_a);
-    free(model->panel_b);
+    free(model->scratch);
+    for (int k = 0; k < BLOCKS; k++)
+        free(model->blocks[k].data);
+    set_threads(model, 1);
+    if (model->packs != NULL)
+        count_model(-1);
+    drop_packs(model->packs);
+    free(model->packs);
     free(model);
 }
 
@@ -42,10 +48,13 @@ API framefuse_model *framefuse_load(char *error, size_t size) {
     if (model != NULL) {
         model->own = calloc(CONSTANTS + 1, sizeof *model->own);
         model->constants = calloc(CONSTANTS + 1, sizeof *model->constants);
-        model->panel_a = room((TALL + ROWS) * DEPTH * (int64_t)sizeof(double));
-        model->panel_b = room((WIDE + VECTOR) * DEPTH * (int64_t)sizeof(double));
+        model->packs = calloc(PACKS + 1, sizeof *model->packs);
+        model->threads = 1;
+        model->crew_of = children;
+        if (model->packs != NULL)
+            count_model(1);
     }
-    if (model == NULL || !model->own || !model->constants || !model->panel_a || !model->panel_b) {
+    if (model == NULL || !model->own || !model->constants || !model->packs) {
         framefuse_free(model);
         snprintf(error, size, "there is no memory for a model");
         return NULL;
@@ -107,5 +116,9 @@ API int framefuse_update_constants(framefuse_model *model, const char *const *na
         model->constants[k] = model->own[k] = copies[i];
     }
     free(copies);
+    drop_packs(model->packs);
+    model->replaced = 1;
     return 0;
 }
+
+API void framefuse_set_threads(framefuse_model *model, int count) { set_threads(model, count); }

@@ -11,19 +11,20 @@ import torch
 
 from framefuse import _native
 from framefuse.aot.exported_program import DLPACK
+from framefuse.aot.own_code import aliases, read
 from framefuse.aot.weights import NAMES, Weight
 from framefuse.api import compile
 from framefuse.errors import UserError
 from framefuse.ir.dtypes import BY_NAME
 from framefuse.ir.facts import Fact
-from framefuse.ir.plan import AllocStep, KernelStep, MatmulStep, ReleaseStep
+from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, ReleaseStep
 from framefuse.ir.schedule import RunCall
 from framefuse.ir.source import Line
 from framefuse.runtime.compilation import Compilation
 from framefuse.runtime.function import compiled_function
 
 # What a trace may have asked of its arguments: each holds for all tensors of C, or is checked there.
-CHECKABLE = frozenset(("tensor", "is", "type", "length", "keys", "absent", "present", "different", "distinct"))
+CHECKABLE = frozenset(("tensor", "is", "type", "length", "keys", "absent", "unset", "present", "different", "distinct"))
 # What is told as taken for given, of objects that are no arguments; their other facts say which code ran.
 TOLD = frozenset(("int", "float", "str", "answer", "integer", "real", "count"))
 CHECKS = frozenset(("tensor", "number", "relation"))
@@ -69,16 +70,20 @@ def refuse(call: Recorded) -> None:
     """Raises UserError for a call that does more than compute new tensors by kernels and products of ours."""
     stages, plan = call.stages, call.stages.plan
     assert stages.code is not None, "the native backend made it"
-    for item in stages.code.schedule.items:
-        if isinstance(item, RunCall):
-            name = item.node.attr("name")
-            raise _refused(item.node.line or call.line, f"{name} is a call of torch's library, which is not there")
+    shown = aliases(plan)
+    calls = [item.node for item in stages.code.schedule.items if isinstance(item, RunCall)]
+    for step in plan.steps:
+        if isinstance(step, CallStep) and not any(out in shown for _, out in step.outs):
+            called = read(plan, step)
+            if isinstance(called, str):
+                lines = (node.line for node in calls if node.attr("name") == step.name)
+                raise _refused(next(lines, None) or call.line, called)
     if stages.trace.effects or plan.finish:
         line = next((effect.line for effect in stages.trace.effects), None)
         raise _refused(line or call.line, "The program changes an object that outlives the call")
     if plan.written or stages.code.schedule.writes:
         raise _refused(call.line, "The program writes to its inputs or weights")
-    known = (KernelStep, MatmulStep, AllocStep, ReleaseStep)
+    known = (KernelStep, MatmulStep, AllocStep, ReleaseStep, CallStep)
     for step in plan.steps:
         if not isinstance(step, known):
             raise _refused(call.line, f"The step {getattr(step, 'name', type(step).__name__)} needs torch")
@@ -168,16 +173,18 @@ def checks(
 def structure(call: Recorded) -> tuple[dict[str, Any], tuple[int, ...]]:
     """How the result is built of tensors, and the slots of these."""
     slots: list[int] = []
+    shown = aliases(call.stages.plan)
 
     def visit(template: tuple[Any, ...]) -> dict[str, Any]:
         kind = template[0]
         if kind == "tensor":
-            slot = call.stages.plan.slots[template[1]]
-            if slot.place != "fresh":
+            number = shown.get(template[1], template[1])
+            slot = call.stages.plan.slots[number]
+            if slot.place not in ("fresh", "call"):
                 raise _refused(call.line, "The result holds an input, a weight or a part of another tensor. Clone it")
-            if template[1] in slots:
+            if number in slots:
                 raise _refused(call.line, "The result holds one tensor twice")
-            slots.append(template[1])
+            slots.append(number)
             if BY_NAME[slot.dtype].torch not in DLPACK:
                 raise _refused(call.line, f"The result has the dtype {slot.dtype}")
             return {"kind": kind, "output": len(slots) - 1}

@@ -1,9 +1,11 @@
-/* The part of an exported library that is equal in all: checks of tensors, memory, products of matrices. The program
- * itself stands behind it in one translation unit. */
+/* The part of an exported library that is equal in all: checks of tensors, memory, threads, products of matrices and
+ * convolutions. The program itself stands behind it in one translation unit. */
 #include "framefuse.h"
 
 #include <limits.h>
 #include <math.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,13 +18,23 @@ typedef union { int64_t i; double r; } word;
 typedef struct { const char *name; uint8_t code, bits; int32_t ndim; const int64_t *sizes, *strides; uint64_t offset;
                  int64_t bytes; } constant;
 
+enum { BLOCKS = 256 };
+typedef struct { char *data; int64_t bytes; int used; } block;
+
 struct framefuse_model {
     char error[512];
     const char **constants; /* where each weight lies: in the library, or in memory of its own */
     char **own;
     char *arena;
     int64_t arena_bytes;
-    void *panel_a, *panel_b; /* packed pieces of the factors of a product */
+    block blocks[BLOCKS];  /* memory of tensors that come and go within a call */
+    void *scratch;         /* what one product or convolution needs beside its operands */
+    int64_t scratch_bytes;
+    int threads;
+    struct crew *crew;
+    int crew_of;           /* the count of forks when they came */
+    int replaced;          /* whether weights were, whose panels are the model's own then */
+    struct pack *packs;
 };
 
 static int fail(framefuse_model *model, const char *format, ...) {
@@ -48,6 +60,47 @@ static int arena(framefuse_model *model, int64_t bytes) {
     model->arena = room(bytes);
     model->arena_bytes = model->arena ? bytes : 0;
     return model->arena ? 0 : fail(model, "there is no memory for %lld bytes", (long long)bytes);
+}
+
+static int scratch(framefuse_model *model, int64_t bytes) {
+    if (bytes <= model->scratch_bytes)
+        return 0;
+    free(model->scratch);
+    model->scratch = room(bytes);
+    model->scratch_bytes = model->scratch ? bytes : 0;
+    return model->scratch ? 0 : fail(model, "there is no memory for %lld bytes", (long long)bytes);
+}
+
+/* Memory for a tensor of this call: the smallest block that is large enough, or a new one, for which the largest of the
+ * smaller ones is given up, so that calls of the same sizes soon need none. */
+static char *take(framefuse_model *model, int64_t bytes) {
+    bytes += bytes == 0;
+    block *best = NULL, *smaller = NULL;
+    for (int k = 0; k < BLOCKS; k++) {
+        block *each = &model->blocks[k];
+        if (each->used)
+            continue;
+        if (each->data != NULL && each->bytes >= bytes && (best == NULL || each->bytes < best->bytes))
+            best = each;
+        else if (each->bytes < bytes && (smaller == NULL || each->bytes > smaller->bytes))
+            smaller = each; /* maybe an empty one */
+    }
+    if (best == NULL && smaller != NULL && bytes >= 0) {
+        free(smaller->data);
+        smaller->data = room(bytes);
+        smaller->bytes = smaller->data ? bytes : 0;
+        best = smaller->data ? smaller : NULL;
+    }
+    if (best == NULL)
+        return NULL;
+    best->used = 1;
+    return best->data;
+}
+
+static void give_back(framefuse_model *model, const char *data) {
+    for (int k = 0; data && k < BLOCKS; k++)
+        if (model->blocks[k].data == data)
+            model->blocks[k].used = 0;
 }
 
 /* The bytes of a dense tensor; -1 where they are more than there can be. */
@@ -162,14 +215,100 @@ static int64_t floor_divide(int64_t a, int64_t b) { int64_t q = a / b; return q 
 static int64_t floor_remainder(int64_t a, int64_t b) { int64_t r = a % b; return r != 0 && (r < 0) != (b < 0) ? r + b : r; }
 static int divides(int64_t a, int64_t b) { return b != 0 && !(a == INT64_MIN && b == -1); }
 
-/* ---- products of matrices --------------------------------------------------------------------------------------- */
+#include "threads.c"
+#include "packs.c"
 
-/* Pieces of the right factor (DEPTH rows, WIDE columns) and of the left one (TALL rows) are packed into panels as wide
- * as the tile that is held in registers: ROWS rows of two vectors. What is beyond an edge is zero there. */
-#define DEPTH 256
-#define WIDE 512
-#define TALL 96
-#define ROWS 6
+/* ---- elements that are moved ------------------------------------------------------------------------------------- */
+
+static void copy_one(const char *from, char *to, int64_t element) {
+    switch (element) {
+    case 1: *to = *from; return;
+    case 2: memcpy(to, from, 2); return;
+    case 4: memcpy(to, from, 4); return;
+    case 8: memcpy(to, from, 8); return;
+    default: memcpy(to, from, (size_t)element);
+    }
+}
+
+/* The same elements with other strides. */
+static void copy(int ndim, const int64_t *sizes, const char *from, const int64_t *from_strides, char *to,
+                 const int64_t *to_strides, int64_t element) {
+    if (ndim == 0) {
+        copy_one(from, to, element);
+        return;
+    }
+    if (ndim == 1 && *from_strides == 1 && *to_strides == 1) {
+        memcpy(to, from, (size_t)(*sizes * element));
+        return;
+    }
+    for (int64_t k = 0; k < *sizes; k++)
+        copy(ndim - 1, sizes + 1, from + k * *from_strides * element, from_strides + 1, to + k * *to_strides * element,
+             to_strides + 1, element);
+}
+
+typedef struct { const char *data; const int64_t *steps; int bytes; } positions;
+
+/* Of each place in the first `lead` dimensions of the result: the part of the tensor at the positions that lie there. */
+static int elements(framefuse_model *model, int lead, int ndim, const int64_t *sizes, int count, const positions *at,
+                    const int64_t *whole, const char *from, const int64_t *from_strides, char *to,
+                    const int64_t *to_strides, int64_t element) {
+    int64_t place[DIMENSIONS] = {0};
+    for (int d = 0; d < ndim; d++)
+        if (sizes[d] == 0)
+            return 0;
+    for (;;) {
+        const char *part = from;
+        char *target = to;
+        for (int d = 0; d < lead; d++)
+            target += place[d] * to_strides[d] * element;
+        for (int k = 0; k < count; k++) {
+            int64_t offset = 0, position;
+            for (int d = 0; d < lead; d++)
+                offset += place[d] * at[k].steps[d];
+            const char *where = at[k].data + offset * at[k].bytes;
+            position = at[k].bytes == 8 ? *(const int64_t *)where : *(const int32_t *)where;
+            if (position < -whole[k] || position >= whole[k])
+                return fail(model, "an index is out of bounds: %lld of %lld", (long long)position, (long long)whole[k]);
+            part += (position < 0 ? position + whole[k] : position) * from_strides[k] * element;
+        }
+        copy(ndim - lead, sizes + lead, part, from_strides + count, target, to_strides + lead, element);
+        int d = lead - 1;
+        while (d >= 0 && ++place[d] == sizes[d])
+            place[d--] = 0;
+        if (d < 0)
+            return 0;
+    }
+}
+
+/* ---- kernels ---------------------------------------------------------------------------------------------------- */
+
+enum { WORTH_NANOSECONDS = 30000 };
+static const double WORTH_THREADS = 3e5; /* products of numbers */
+
+typedef int64_t kernel(char **buffers, const int64_t *numbers, int64_t begin, int64_t end);
+typedef struct { kernel *code; char **buffers; const int64_t *numbers; int64_t *answer; } kernel_call;
+
+static void kernel_piece(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const kernel_call *call = context;
+    int64_t answer = call->code(call->buffers, call->numbers, begin, end);
+    if (answer)
+        __atomic_store_n(call->answer, answer, __ATOMIC_RELAXED);
+}
+
+/* A kernel whose parts may run at once and that takes so many nanoseconds on one thread. */
+static int64_t run(framefuse_model *model, kernel *code, char **buffers, const int64_t *numbers, int64_t extent,
+                   int64_t nanoseconds) {
+    if (model->threads == 1 || nanoseconds < WORTH_NANOSECONDS)
+        return code(buffers, numbers, 0, extent);
+    int64_t answer = 0;
+    kernel_call call = {code, buffers, numbers, &answer};
+    each(model, kernel_piece, &call, extent, model->threads);
+    return answer;
+}
+
+/* ---- products of matrices and convolutions ------------------------------------------------------------------------ */
+
 #if defined(__AVX512F__)
 #define VECTOR 64
 #elif defined(__AVX__)
@@ -177,74 +316,25 @@ static int divides(int64_t a, int64_t b) { return b != 0 && !(a == INT64_MIN && 
 #else
 #define VECTOR 16
 #endif
+#if defined(__AVX512F__) || defined(__aarch64__) /* as many rows of two vectors as registers hold */
+#define ROWS 12
+#else
+#define ROWS 6
+#endif
+#if defined(__GNUC__) && !defined(__clang__) /* elements far from each other are not better off in vectors */
+#define IN_SCALARS __attribute__((optimize("no-tree-vectorize", "no-tree-slp-vectorize")))
+#else
+#define IN_SCALARS
+#endif
+enum { DEPTH = 512, PARTS = 8, TAPS = 1024, NEAR = 1 << 19 };
 
-#define PRODUCT(name, type)                                                                                            \
-    typedef type name##_vector __attribute__((vector_size(VECTOR), aligned(VECTOR)));                                  \
-    static void name##_tile(int64_t depth, const type *a, const type *b, type *tile) {                                 \
-        enum { LANES = VECTOR / sizeof(type) };                                                                        \
-        name##_vector sums[ROWS][2] = {{{0}}};                                                                         \
-        for (int64_t k = 0; k < depth; k++, a += ROWS, b += 2 * LANES) {                                               \
-            name##_vector left = *(const name##_vector *)b, right = *(const name##_vector *)(b + LANES);               \
-            for (int row = 0; row < ROWS; row++) {                                                                     \
-                sums[row][0] += left * a[row];                                                                         \
-                sums[row][1] += right * a[row];                                                                        \
-            }                                                                                                          \
-        }                                                                                                              \
-        memcpy(tile, sums, sizeof sums);                                                                               \
-    }                                                                                                                  \
-    /* Strips of `strip` lines that lie `across` apart, each of `deep` elements that lie `along` apart. */             \
-    static void name##_pack(int64_t deep, int64_t lines, int64_t strip, const type *from, int64_t along,               \
-                            int64_t across, type *to) {                                                                \
-        for (int64_t j = 0; j < lines; j += strip, to += deep * strip) {                                               \
-            int64_t count = lines - j < strip ? lines - j : strip;                                                     \
-            const type *first = from + j * across;                                                                     \
-            if (count < strip)                                                                                         \
-                memset(to, 0, (size_t)(deep * strip) * sizeof *to);                                                    \
-            if (across == 1)                                                                                           \
-                for (int64_t k = 0; k < deep; k++)                                                                     \
-                    for (int64_t x = 0; x < count; x++)                                                                \
-                        to[k * strip + x] = first[k * along + x];                                                      \
-            else                                                                                                       \
-                for (int64_t k0 = 0; k0 < deep; k0 += 16)                                                              \
-                    for (int64_t x = 0; x < count; x++)                                                                \
-                        for (int64_t k = k0; k < deep && k < k0 + 16; k++)                                             \
-                            to[k * strip + x] = first[k * along + x * across];                                         \
-        }                                                                                                              \
-    }                                                                                                                  \
-    static void name(framefuse_model *model, int64_t batch, int64_t m, int64_t n, int64_t depth, const type *a,        \
-                     int64_t ab, int64_t am, int64_t ak, const type *b, int64_t bb, int64_t bk, int64_t bn, type *out, \
-                     int64_t ob, int64_t om, int64_t on) {                                                             \
-        enum { COLUMNS = 2 * VECTOR / sizeof(type) };                                                                  \
-        type *pa = model->panel_a, *pb = model->panel_b;                                                               \
-        type tile[ROWS * COLUMNS] __attribute__((aligned(VECTOR)));                                                    \
-        for (; batch > 0; batch--, a += ab, b += bb, out += ob) {                                                      \
-            for (int64_t i = 0; depth == 0 && i < m; i++)                                                              \
-                for (int64_t j = 0; j < n; j++)                                                                        \
-                    out[i * om + j * on] = 0;                                                                          \
-            for (int64_t j0 = 0; j0 < n; j0 += WIDE) {                                                                 \
-                int64_t wide = n - j0 < WIDE ? n - j0 : WIDE;                                                          \
-                for (int64_t k0 = 0; k0 < depth; k0 += DEPTH) {                                                        \
-                    int64_t deep = depth - k0 < DEPTH ? depth - k0 : DEPTH;                                            \
-                    name##_pack(deep, wide, COLUMNS, b + k0 * bk + j0 * bn, bk, bn, pb);                               \
-                    for (int64_t i0 = 0; i0 < m; i0 += TALL) {                                                         \
-                        int64_t tall = m - i0 < TALL ? m - i0 : TALL;                                                  \
-                        name##_pack(deep, tall, ROWS, a + i0 * am + k0 * ak, ak, am, pa);                              \
-                        for (int64_t j = 0; j < wide; j += COLUMNS)                                                    \
-                            for (int64_t i = 0; i < tall; i += ROWS) {                                                 \
-                                name##_tile(deep, pa + i * deep, pb + j * deep, tile);                                 \
-                                type *corner = out + (i0 + i) * om + (j0 + j) * on;                                    \
-                                int64_t rows = tall - i < ROWS ? tall - i : ROWS;                                      \
-                                int64_t columns = wide - j < COLUMNS ? wide - j : COLUMNS;                             \
-                                for (int64_t y = 0; y < rows; y++)                                                     \
-                                    for (int64_t x = 0; x < columns; x++) {                                            \
-                                        type *place = corner + y * om + x * on;                                        \
-                                        *place = (k0 ? *place : 0) + tile[y * COLUMNS + x];                            \
-                                    }                                                                                  \
-                            }                                                                                          \
-                    }                                                                                                  \
-                }                                                                                                      \
-            }                                                                                                          \
-        }                                                                                                              \
-    }
-PRODUCT(product_float32, float)
-PRODUCT(product_float64, double)
+#define REAL float
+#define NAMED(x) x##_float32
+#include "products.c"
+#include "convolutions.c"
+#undef REAL
+#undef NAMED
+#define REAL double
+#define NAMED(x) x##_float64
+#include "products.c"
+#include "convolutions.c"

@@ -35,7 +35,7 @@ def build(program: Program, kernels: Mapping[str, Kernel], path: Path) -> None:
         for function, kernel in kernels.items():
             (folder / f"{function}.o").write_bytes(llvm.object_file(kernel, function))
         objects = [f"{function}.o" for function in kernels]
-        command = [*_compiler(), *FLAGS, f"-I{HERE}", "program.c", *objects, "-o", "program.so", "-lm"]
+        command = [*_compiler(), *FLAGS, f"-I{HERE}", "program.c", *objects, "-o", "program.so", "-lm", "-pthread"]
         answer = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if answer.returncode:
             lines = answer.stderr.strip().splitlines() or ["no reason"]

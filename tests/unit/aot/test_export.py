@@ -267,3 +267,17 @@ def test_a_number_that_was_read_is_told(tmp_path):
         return x * scale
 
     assert framefuse.export(scaled, (torch.randn(3),), tmp_path / "scaled.so").assumed == ("scale == 2.0",)
+
+
+def test_elements_at_positions_are_taken_and_looked_at(tmp_path):
+    def f(x, rows, columns):
+        return x[rows, columns], x[columns.int()]
+
+    path = tmp_path / "elements.so"
+    framefuse.export(f, (torch.randn(4, 4, 3), torch.tensor([[1], [-2]]), torch.tensor([0, 3, -1])), path)
+    program = framefuse.load(path)
+    given = torch.randn(5, 5, 7), torch.tensor([[4], [-5], [0]]), torch.tensor([2, -5])
+    for result, expected in zip(program(*given), f(*given), strict=True):
+        assert torch.equal(result, expected)
+    with pytest.raises(ValueError, match="an index is out of bounds"):
+        program(given[0], given[1], torch.tensor([5, 0]))

@@ -1,0 +1,223 @@
+/* Convolutions of pictures whose channels lie next to each other, by the tiles of products.c; included once for each
+ * type. Other pictures, and those of few channels, are copied first, with their borders. */
+
+typedef struct {
+    int64_t batch, channels, height, width, out_channels, out_height, out_width, taps_h, taps_w, groups;
+    int64_t stride_h, stride_w, pad_h, pad_w, hole_h, hole_w;
+    const REAL *x; int64_t xn, xc, xh, xw;
+    const REAL *weight; int64_t wo, wi, wh, ww;
+    const REAL *bias; int64_t bias_stride;
+    REAL *out; int64_t on, oc, oh, ow;
+    const REAL *zeros; /* for taps beyond the borders */
+} NAMED(convolved);
+
+/* The addresses of the taps of windows, and of their results. */
+static void NAMED(place_windows)(const NAMED(work) *work, int64_t row, int count, const REAL **from, REAL **to)
+{
+    const NAMED(convolved) *of = work->what;
+    int64_t w = row % of->out_width, h = row / of->out_width % of->out_height, n = row / of->out_width / of->out_height;
+    for (int y = 0; y < count; y++) {
+        const REAL *picture = of->x + n * of->xn;
+        to[y] = of->out + n * of->on + h * of->oh + w * of->ow;
+        int64_t top = h * of->stride_h - of->pad_h, left = w * of->stride_w - of->pad_w;
+        for (int64_t th = 0, tap = y; th < of->taps_h; th++) {
+            int64_t line = top + th * of->hole_h;
+            int inside = line >= 0 && line < of->height;
+            for (int64_t tw = 0, place = left; tw < of->taps_w; tw++, place += of->hole_w, tap += ROWS)
+                from[tap] = inside && place >= 0 && place < of->width ? picture + line * of->xh + place * of->xw
+                                                                      : of->zeros;
+        }
+        if (++w == of->out_width) {
+            w = 0;
+            if (++h == of->out_height) {
+                h = 0;
+                n++;
+            }
+        }
+    }
+}
+
+/* ---- a window of each channel alone ------------------------------------------------------------------------------ */
+
+enum { NAMED(PIXELS) = ROWS == 12 ? 4 : 3 };
+
+static inline __attribute__((always_inline)) void NAMED(channels)(const int pixels, const int vectors, int64_t taps,
+                                                                  int64_t at, const REAL *const *from,
+                                                                  const REAL *weight, int64_t step, const REAL *bias,
+                                                                  REAL *const *to)
+{
+    NAMED(vector) sums[4][2];
+#pragma GCC unroll 4
+    for (int row = 0; row < pixels; row++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            sums[row][v] = *(const NAMED(vector) *)(bias + at + v * NAMED(LANES));
+    for (int64_t tap = 0; tap < taps; tap++, from += ROWS, weight += step)
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++) {
+            NAMED(vector) factor = *(const NAMED(vector) *)(weight + at + v * NAMED(LANES));
+#pragma GCC unroll 4
+            for (int row = 0; row < pixels; row++)
+                sums[row][v] += factor * *(const NAMED(vector) *)(from[row] + at + v * NAMED(LANES));
+        }
+#pragma GCC unroll 4
+    for (int row = 0; row < pixels; row++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            *(NAMED(vector) *)(to[row] + at + v * NAMED(LANES)) = sums[row][v];
+}
+
+static inline __attribute__((always_inline)) void NAMED(all_channels)(const int pixels, int64_t count, int64_t taps,
+                                                                      const REAL *const *from, const REAL *weight,
+                                                                      const REAL *bias, REAL *const *to)
+{
+    int64_t at = 0;
+    for (; at + NAMED(COLUMNS) <= count; at += NAMED(COLUMNS))
+        NAMED(channels)(pixels, 2, taps, at, from, weight, count, bias, to);
+    for (; at + NAMED(LANES) <= count; at += NAMED(LANES))
+        NAMED(channels)(pixels, 1, taps, at, from, weight, count, bias, to);
+    if (at < count && count >= NAMED(LANES)) /* the last ones once more, with some before them */
+        NAMED(channels)(pixels, 1, taps, count - NAMED(LANES), from, weight, count, bias, to);
+    else
+        for (; at < count; at++)
+            for (int row = 0; row < pixels; row++) {
+                REAL sum = bias[at];
+                for (int64_t tap = 0; tap < taps; tap++)
+                    sum += from[tap * ROWS + row][at] * weight[tap * count + at];
+                to[row][at] = sum;
+            }
+}
+
+/* Lines of results; the panels of a weight are here (tap, channel). */
+static void NAMED(depthwise)(const void *context, int64_t begin, int64_t end, int worker)
+{
+    (void)worker;
+    const NAMED(work) *work = context;
+    const NAMED(convolved) *of = work->what;
+    const REAL *from[TAPS * ROWS];
+    REAL *to[ROWS];
+    int64_t taps = work->taps, last = end * of->out_width;
+    for (int64_t row = begin * of->out_width; row < last;) {
+        int count = last - row < NAMED(PIXELS) ? 1 : NAMED(PIXELS);
+        NAMED(place_windows)(work, row, count, from, to);
+        if (count == 1)
+            NAMED(all_channels)(1, of->channels, taps, from, work->packed, work->bias, to);
+        else
+            NAMED(all_channels)(NAMED(PIXELS), of->channels, taps, from, work->packed, work->bias, to);
+        row += count;
+    }
+}
+
+/* ---- pictures that are copied ------------------------------------------------------------------------------------ */
+
+typedef struct { const NAMED(convolved) *of; REAL *to; int64_t height, width; } NAMED(copied);
+
+/* Lines of pictures with their borders, the channels of each place next to each other. */
+static void NAMED(copy_lines)(const void *context, int64_t begin, int64_t end, int worker)
+{
+    (void)worker;
+    const NAMED(copied) *copy = context;
+    const NAMED(convolved) *of = copy->of;
+    for (int64_t item = begin; item < end; item++) {
+        int64_t n = item / copy->height, line = item % copy->height - of->pad_h;
+        REAL *to = copy->to + item * copy->width * of->channels;
+        memset(to, 0, (size_t)(copy->width * of->channels) * sizeof *to);
+        if (line < 0 || line >= of->height)
+            continue;
+        to += of->pad_w * of->channels;
+        const REAL *from = of->x + n * of->xn + line * of->xh;
+        NAMED(turned)(from, of->xc, of->channels, of->width, of->xw, to, of->channels);
+    }
+}
+
+/* ---- the whole ---------------------------------------------------------------------------------------------------- */
+
+static int64_t NAMED(reach)(int64_t size, int64_t pad, int64_t out, int64_t stride, int64_t taps, int64_t hole)
+{
+    int64_t read = (out - 1) * stride + (taps - 1) * hole + 1;
+    return size + pad > read ? size + pad : read;
+}
+
+static int NAMED(convolution)(framefuse_model *model, const NAMED(convolved) *given, int site)
+{
+    NAMED(convolved) of = *given;
+    of.pad_h = of.pad_h < 0 ? of.hole_h * (of.taps_h - 1) / 2 : of.pad_h; /* "same" */
+    of.pad_w = of.pad_w < 0 ? of.hole_w * (of.taps_w - 1) / 2 : of.pad_w;
+    int64_t rows = of.batch * of.out_height * of.out_width, inner = of.channels / of.groups;
+    int64_t outer = of.out_channels / of.groups, taps = of.taps_h * of.taps_w;
+    if (rows == 0 || of.out_channels == 0)
+        return 0;
+    int alone = inner == 1 && outer == 1 && of.channels > 1 && of.oc == 1;
+    double size = (double)rows * (double)of.out_channels * (double)taps * (double)inner;
+    int threads = size < WORTH_THREADS ? 1 : model->threads;
+
+    int few = of.groups == 1 && of.channels < 16 && of.taps_w > 1 && of.hole_w == 1;
+    int copies = few || (of.xc != 1 && of.channels > 1) || taps > TAPS;
+    int64_t height = NAMED(reach)(of.height, of.pad_h, of.out_height, of.stride_h, of.taps_h, of.hole_h);
+    int64_t width = NAMED(reach)(of.width, of.pad_w, of.out_width, of.stride_w, of.taps_w, of.hole_w);
+    NAMED(factor) factor = {of.weight, of.taps_h, of.taps_w, inner, outer, of.wh, of.ww, of.wi, of.wo};
+    if (alone)
+        factor.columns = of.channels;
+    int64_t panels = (alone ? taps * of.channels : NAMED(packed_size)(&factor) * of.groups) + NAMED(COLUMNS);
+    int64_t border = (of.channels + 2 * NAMED(COLUMNS) - 1) / NAMED(COLUMNS) * NAMED(COLUMNS), bias = alone ? border : 0;
+    int64_t copy = copies ? of.batch * height * width * of.channels + NAMED(COLUMNS) : 0;
+    if (scratch(model, (border + bias + panels + copy) * (int64_t)sizeof(REAL)))
+        return -1;
+    REAL *place = model->scratch;
+    memset(place, 0, (size_t)(border + bias) * sizeof *place);
+    of.zeros = place;
+    place += border;
+    NAMED(work) work = {NAMED(place_windows), &of, rows, taps, inner, outer, NULL, 0, of.bias, of.bias_stride, of.oc, 0, 0};
+    if (alone) {
+        for (int64_t c = 0; of.bias && c < of.channels; c++)
+            place[c] = of.bias[c * of.bias_stride];
+        work.bias = place;
+        place += bias;
+    }
+
+    if (alone) { /* a tap's factors of all channels next to each other: as a weight of one panel has them */
+        for (int64_t h = 0; h < of.taps_h; h++)
+            for (int64_t w = 0; w < of.taps_w; w++)
+                for (int64_t c = 0; c < of.channels; c++)
+                    place[(h * of.taps_w + w) * of.channels + c] = of.weight[h * of.wh + w * of.ww + c * of.wo];
+        work.packed = place;
+    } else {
+        work.packed = site < 0 ? NULL : NAMED(packed_weight)(model, site, &factor, of.groups, outer * of.wo);
+        for (int64_t group = 0; work.packed == NULL && group < of.groups; group++, factor.data += outer * of.wo)
+            NAMED(pack)(&factor, place + group * NAMED(packed_size)(&factor));
+        work.packed = work.packed ? work.packed : place;
+    }
+    place += panels;
+
+    if (copies) {
+        NAMED(copied) lines = {&of, place, height, width};
+        each(model, NAMED(copy_lines), &lines, of.batch * height, threads);
+        of.x = place;
+        of.xn = height * width * of.channels;
+        of.xh = width * of.channels;
+        of.xw = of.channels;
+        of.height = height;
+        of.width = width;
+        of.pad_h = of.pad_w = 0;
+        if (of.groups == 1 && of.hole_w == 1) { /* the taps of a line lie one behind the other */
+            work.depth = inner * of.taps_w;
+            work.taps = of.taps_h;
+            of.taps_w = 1;
+        }
+    }
+    if (work.taps > TAPS)
+        return fail(model, "a window of %lld places is larger than convolutions here", (long long)taps);
+    if (alone) {
+        each(model, NAMED(depthwise), &work, of.batch * of.out_height, threads);
+        return 0;
+    }
+    int64_t each_packed = NAMED(packed_size)(&factor);
+    for (int64_t group = 0; group < of.groups; group++) {
+        NAMED(tiles)(model, &work, threads);
+        of.x += inner;
+        of.out += outer * of.oc;
+        work.packed += each_packed;
+        work.bias = work.bias ? work.bias + outer * of.bias_stride : NULL;
+    }
+    return 0;
+}

@@ -1,0 +1,135 @@
+"""Reads the library calls of a plan that an exported program makes by code of its own: convolutions, copies, elements
+at positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from framefuse.ir.plan import CallStep, Plan, Template
+
+NAMES = {"conv1d": 1, "conv2d": 2}  # with how many dimensions a window has
+CONVOLVED = frozenset(("float32", "float64"))
+PARAMETERS = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+DEFAULTS: dict[str, Template] = {
+    "bias": ("const", None), "stride": ("const", 1), "padding": ("const", 0), "dilation": ("const", 1),
+    "groups": ("const", 1),
+}  # fmt: skip
+
+
+POSITIONS = {"int64": 8, "int32": 4}  # the dtypes of positions, and their bytes
+SAME = -1  # as many places before and behind a picture as keep its size
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A convolution over one or two dimensions: its slots, and of each dimension the numbers of its window."""
+
+    out: int
+    input: int
+    weight: int
+    bias: int | None
+    stride: tuple[int, ...]
+    pad: tuple[int, ...]
+    hole: tuple[int, ...]
+    groups: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A tensor in memory of its own; ``order`` has the dimensions of ``input`` as the copy has them."""
+
+    out: int
+    input: int
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """The parts of a tensor at positions in its first dimensions, which lie in so many tensors of integers."""
+
+    out: int
+    input: int
+    positions: tuple[int, ...]
+
+
+Called = Convolution | Copy | Elements
+
+
+def read(plan: Plan, step: CallStep) -> Called | str:
+    """What a call of the library computes, or why there is no code for it."""
+    called: Called | str | None = None
+    if not step.binds and len(step.outs) == 1 and step.outs[0][0] == ():
+        if step.name in NAMES and step.function is getattr(torch, step.name):
+            called = _convolution(plan, step, NAMES[step.name])
+        elif step.function is torch.clone:
+            called = _copy(plan, step)
+        elif step.function is torch.permute and len(step.args) == 2:
+            order = constant(step.args[1])
+            called = None if order is None else Copy(step.outs[0][1], step.args[0][1], order)
+        elif step.function is torch.Tensor.__getitem__:
+            called = _elements(plan, step)
+    return f"{step.name} is a call of torch's library, which is not there" if called is None else called
+
+
+def aliases(plan: Plan) -> dict[int, int]:
+    """Results that are views of others for torch's sake alone, and the slots that they show whole."""
+    shown: dict[int, int] = {}
+    for step in plan.steps[plan.body :]:
+        if isinstance(step, CallStep) and step.function is torch.Tensor.view_as and step.args[0] == step.args[1]:
+            slot: int = step.args[0][1]
+            shown[step.outs[0][1]] = shown.get(slot, slot)
+    return shown
+
+
+def _copy(plan: Plan, step: CallStep) -> Copy | None:
+    """A clone, whose format its slot has already."""
+    kind, slot = step.args[0]
+    if kind != "tensor" or any(name != "memory_format" for name, _ in step.kwargs):
+        return None
+    return Copy(step.outs[0][1], slot, tuple(range(len(plan.slots[slot].sizes))))
+
+
+def _elements(plan: Plan, step: CallStep) -> Elements | None:
+    """What tensors of positions take of the first dimensions."""
+    (kind, slot), places = step.args
+    given = places[1:] if places[0] == "tuple" else (places,)
+    if kind != "tensor" or any(place[0] != "tensor" for place in given):
+        return None
+    if any(plan.slots[place[1]].dtype not in POSITIONS for place in given):
+        return None
+    return Elements(step.outs[0][1], slot, tuple(place[1] for place in given))
+
+
+def _convolution(plan: Plan, step: CallStep, rank: int) -> Convolution | str:
+    given = {**DEFAULTS, **dict(zip(PARAMETERS, step.args, strict=False)), **dict(step.kwargs)}
+    ((_, out),) = step.outs
+    if plan.slots[out].dtype not in CONVOLVED:
+        return f"{step.name} of {plan.slots[out].dtype} has no kernel"
+    numbers = [constant(given[name]) for name in PARAMETERS[3:]]
+    if any(number is None for number in numbers):
+        return f"{step.name} has a window that depends on its inputs"
+    stride, padding, hole, groups = numbers
+    pads = (SAME if padding == "same" else 0) if isinstance(padding, str) else padding
+    steps, borders, holes = (_each(number, rank) for number in (stride, pads, hole))
+    input, weight, bias = (given[name][1] for name in PARAMETERS[:3])
+    return Convolution(out, input, weight, bias, steps, borders, holes, groups)
+
+
+def constant(template: Template) -> Any:
+    """The value of a template that holds no number of the run; None where it does."""
+    if template[0] == "const":
+        return template[1]
+    if template[0] in ("tuple", "list"):
+        parts = tuple(constant(part) for part in template[1:])
+        return None if None in parts else parts
+    return None
+
+
+def _each(value: int | Sequence[int], rank: int) -> tuple[int, ...]:
+    numbers = (value,) if isinstance(value, int) else tuple(value)
+    return numbers * rank if len(numbers) == 1 else numbers

@@ -1,0 +1,155 @@
+/* The threads of a model: they wait for work for a short while awake, then asleep. */
+enum { MOST_THREADS = 64, AWAKE = 2000 };
+
+typedef void piece(const void *context, int64_t begin, int64_t end, int worker);
+
+typedef struct crew {
+    pthread_mutex_t lock;
+    pthread_cond_t begins;
+    pthread_t ids[MOST_THREADS];
+    int count; /* of the threads besides the caller's own */
+    int wanted, ends;
+    unsigned turn; /* which piece of work it is */
+    int left;      /* threads that have not finished it */
+    piece *work;
+    const void *context;
+    int64_t extent, step, next;
+} crew;
+
+typedef struct { crew *of; int number; } member;
+
+static int children; /* how often this process is a child: threads do not survive a fork */
+static void in_child(void) { children++; }
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
+
+static inline void pause_shortly(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static void take_pieces(crew *of, int worker)
+{
+    for (;;) {
+        int64_t begin = __atomic_fetch_add(&of->next, of->step, __ATOMIC_RELAXED);
+        if (begin >= of->extent)
+            return;
+        int64_t end = begin + of->step;
+        of->work(of->context, begin, end < of->extent ? end : of->extent, worker);
+    }
+}
+
+static void *live(void *argument)
+{
+    member self = *(member *)argument;
+    free(argument);
+    crew *of = self.of;
+    for (unsigned done = 0;;) {
+        for (int k = 0; k < AWAKE && __atomic_load_n(&of->turn, __ATOMIC_ACQUIRE) == done; k++)
+            pause_shortly();
+        if (__atomic_load_n(&of->turn, __ATOMIC_ACQUIRE) == done) {
+            pthread_mutex_lock(&of->lock);
+            while (of->turn == done)
+                pthread_cond_wait(&of->begins, &of->lock);
+            pthread_mutex_unlock(&of->lock);
+        }
+        done++;
+        if (of->ends)
+            return NULL;
+        if (self.number < of->wanted)
+            take_pieces(of, self.number);
+        __atomic_fetch_sub(&of->left, 1, __ATOMIC_RELEASE);
+    }
+}
+
+static void announce(crew *of)
+{
+    pthread_mutex_lock(&of->lock);
+    __atomic_fetch_add(&of->turn, 1, __ATOMIC_RELEASE);
+    pthread_cond_broadcast(&of->begins);
+    pthread_mutex_unlock(&of->lock);
+}
+
+static void dismiss(crew *of)
+{
+    if (of == NULL)
+        return;
+    of->ends = 1;
+    announce(of);
+    for (int k = 0; k < of->count; k++)
+        pthread_join(of->ids[k], NULL);
+    pthread_mutex_destroy(&of->lock);
+    pthread_cond_destroy(&of->begins);
+    free(of);
+}
+
+/* So many threads besides the caller's; NULL where there are none to be had. */
+static crew *gather(int count)
+{
+    crew *of = count > 0 ? calloc(1, sizeof *of) : NULL;
+    if (of == NULL)
+        return NULL;
+    pthread_mutex_init(&of->lock, NULL);
+    pthread_cond_init(&of->begins, NULL);
+    for (int k = 0; k < count; k++) {
+        member *self = malloc(sizeof *self);
+        if (self == NULL)
+            break;
+        *self = (member){of, k + 1};
+        if (pthread_create(&of->ids[k], NULL, live, self)) {
+            free(self);
+            break;
+        }
+        of->count++;
+    }
+    if (of->count > 0)
+        return of;
+    dismiss(of);
+    return NULL;
+}
+
+/* The threads of a model, which come when they are first needed; those of a process that forked are its parent's. */
+static crew *crew_of(framefuse_model *model)
+{
+    if (model->crew == NULL || model->crew_of != children) {
+        model->crew = gather(model->threads - 1);
+        model->crew_of = children;
+    }
+    return model->crew;
+}
+
+static void set_threads(framefuse_model *model, int count)
+{
+    if (model->crew_of == children)
+        dismiss(model->crew);
+    model->crew = NULL;
+    model->threads = count < 1 ? 1 : count > MOST_THREADS ? MOST_THREADS : count;
+}
+
+/* Does the pieces of [0, extent) on up to `threads` threads. */
+static void each(framefuse_model *model, piece *work, const void *context, int64_t extent, int threads)
+{
+    crew *of = threads > 1 && extent > 1 ? crew_of(model) : NULL;
+    if (of == NULL) {
+        if (extent > 0)
+            work(context, 0, extent, 0);
+        return;
+    }
+    if (threads > of->count + 1)
+        threads = of->count + 1;
+    of->work = work;
+    of->context = context;
+    of->extent = extent;
+    of->step = extent / (threads * 4) > 1 ? extent / (threads * 4) : 1;
+    of->next = 0;
+    of->wanted = threads;
+    __atomic_store_n(&of->left, of->count, __ATOMIC_RELAXED);
+    announce(of);
+    take_pieces(of, 0);
+    for (int k = 0; __atomic_load_n(&of->left, __ATOMIC_ACQUIRE) > 0; k++)
+        if (k < AWAKE)
+            pause_shortly();
+        else
+            sched_yield();
+}

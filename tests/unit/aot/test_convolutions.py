@@ -1,0 +1,128 @@
+"""Exported convolutions and products give eager's results for any window, layout, size and count of threads."""
+
+import shutil
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import framefuse
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="export needs a C compiler")
+
+# Of each convolution: the sizes of its weight, whether it has a bias, and what else it is called with.
+WINDOWS = [
+    ((40, 20, 3, 3), True, {"padding": 1}),
+    ((33, 20, 1, 1), False, {}),
+    ((16, 20, 1, 1), True, {"stride": 2}),
+    ((24, 20, 5, 3), True, {"stride": (2, 1), "padding": (2, 0), "dilation": (1, 2)}),
+    ((20, 20, 4, 3), False, {"padding": "same", "dilation": 2}),
+    ((12, 5, 3, 3), True, {"groups": 4, "padding": 1}),
+    ((20, 1, 3, 3), True, {"groups": 20, "padding": 1, "stride": 2}),
+    ((20, 1, 5, 5), False, {"groups": 20, "padding": 4, "dilation": 2}),
+    ((40, 1, 3, 3), False, {"groups": 20}),
+    ((8, 20, 7, 7), True, {"padding": 3, "stride": 4}),
+]
+
+
+def windows(dtype=torch.float32):
+    torch.manual_seed(0)
+    return [(torch.randn(sizes, dtype=dtype) / 4, torch.randn(sizes[0], dtype=dtype) if bias else None, settings)
+            for sizes, bias, settings in WINDOWS]  # fmt: skip
+
+
+def near(result, expected, exact):
+    """About as near to the exact result as eager is."""
+    error, eagers = ((each.double() - exact).abs().max() for each in (result, expected))
+    assert result.shape == expected.shape
+    assert error <= 3 * eagers + 1e-6 * exact.abs().max()
+
+
+def wide(values):
+    return [(w.double(), b if b is None else b.double(), settings) for w, b, settings in values]
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_every_window_is_eagers(channels_last, tmp_path):
+    each = windows()
+
+    def g(x, each):
+        x = x.permute(0, 3, 1, 2) if channels_last else x
+        return [F.conv2d(x, w, b, **settings) for w, b, settings in each]
+
+    def f(x):
+        return g(x, each)
+
+    path, order = tmp_path / "windows.so", ((0, 2, 3, 1) if channels_last else (0, 1, 2, 3))
+    framefuse.export(f, (torch.randn(2, 20, 16, 13).permute(order).contiguous(),), path)
+    program = framefuse.load(path)
+    for threads, sizes in ((1, (2, 20, 14, 17)), (3, (1, 20, 9, 30)), (2, (3, 20, 61, 52)), (1, (2, 20, 14, 17))):
+        program.set_threads(threads)
+        x = torch.randn(sizes).permute(order).contiguous()
+        exact = g(x.double(), wide(each))
+        for result, expected, true in zip(program(x), f(x), exact, strict=True):
+            near(result, expected, true)
+
+
+def test_other_dtypes_ranks_and_weights_of_the_caller(tmp_path):
+    line, few = torch.randn(6, 4, 5), torch.randn(24, 3, 7, 7)
+    double = torch.randn(7, 3, 3, 3).double()
+
+    def f(x, w, picture):
+        lines = F.conv1d(x, line, stride=2, padding=3), F.conv1d(x[0], w, padding="same", groups=2, dilation=2)
+        return *lines, F.conv2d(picture, few, stride=2, padding=3), F.conv2d(picture.double(), double, padding=1)
+
+    path = tmp_path / "others.so"
+    framefuse.export(f, (torch.randn(2, 4, 16), torch.randn(6, 2, 4), torch.randn(1, 3, 20, 21)), path)
+    program = framefuse.load(path)
+    for length in (9, 40):
+        given = torch.randn(2, 4, length), torch.randn(6, 2, 4), torch.randn(2, 3, length + 3, 30)
+        for result, expected in zip(program(*given), f(*given), strict=True):
+            torch.testing.assert_close(result, expected, atol=1e-4, rtol=1e-5)
+
+
+def test_a_network_of_pictures_and_its_replaced_weights(tmp_path):
+    torch.manual_seed(0)
+
+    def network():
+        return torch.nn.Sequential(
+            torch.nn.Conv2d(3, 24, 3, 2, 1, bias=False), torch.nn.BatchNorm2d(24), torch.nn.Hardswish(),
+            torch.nn.Conv2d(24, 24, 5, 1, 2, groups=24), torch.nn.ReLU(), torch.nn.MaxPool2d(3, 2, 1),
+            torch.nn.Conv2d(24, 40, 1), torch.nn.SiLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(),
+            torch.nn.Linear(40, 10),
+        ).eval()  # fmt: skip
+
+    model, other, path = network(), network(), tmp_path / "network.so"
+    framefuse.export(model, (torch.randn(2, 3, 32, 32),), path)
+    program, second = framefuse.load(path), framefuse.load(path, threads=2)
+    x = torch.randn(3, 3, 45, 38)
+    torch.testing.assert_close(program(x), model(x).detach())
+    program.update_constants({name: t for name, t in other.state_dict().items() if t.ndim})
+    torch.testing.assert_close(program(x), other(x).detach())
+    torch.testing.assert_close(second(x), model(x).detach())
+    program.update_constants({name: t for name, t in model.state_dict().items() if t.ndim})
+    del second
+    torch.testing.assert_close(program(x), model(x).detach())
+
+
+def test_products_of_few_rows_and_of_parts(tmp_path):
+    table = torch.randn(70, 300)
+
+    def f(x, y, z):
+        first = x @ table[: x.shape[1]]  # another part of the weight in each call
+        return first, y @ z, y @ z.transpose(1, 2).contiguous().transpose(1, 2), x.T @ x
+
+    path = tmp_path / "products.so"
+    framefuse.export(f, (torch.randn(2, 33), torch.randn(3, 5, 64), torch.randn(3, 64, 48)), path)
+    program = framefuse.load(path)
+    for rows, columns, threads in ((1, 33, 1), (3, 70, 2), (50, 9, 1), (600, 33, 2)):
+        program.set_threads(threads)
+        given = torch.randn(rows, columns), torch.randn(4, rows, columns), torch.randn(4, columns, 48)
+        for result, expected in zip(program(*given), f(*given), strict=True):
+            torch.testing.assert_close(result, expected, atol=2e-4, rtol=1e-5)
+
+
+def test_windows_in_other_dtypes_are_refused_at_their_line(tmp_path):
+    w = torch.randn(3, 3, 2, 2).bfloat16()
+    with pytest.raises(framefuse.UserError, match=r"test_convolutions\.py:\d+ in (?s:.*)conv2d of bfloat16"):
+        framefuse.export(lambda x: F.conv2d(x, w), (torch.randn(1, 3, 5, 5).bfloat16(),), tmp_path / "refused.so")
