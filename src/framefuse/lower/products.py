@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+
 from framefuse.ir.builder import ONE, Shape
 from framefuse.ir.graph import Node
-from framefuse.ir.numbers import product
+from framefuse.ir.numbers import Expr, product
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
+from framefuse.lower.reductions import accumulate
 from framefuse.lower.rules import Lowered, Shapes, Unsupported, rule
 
 BLAS = ("float32", "float64")
+Word = list[str]  # the letters of einsum for the dimensions of a tensor
 INNER = "the inner dimension of a product"
 
 
@@ -102,34 +106,85 @@ def addmm(
 
 @rule("einsum")
 def einsum(lo: Lowering, equation: Value, *operands: Value) -> Lowered:
-    """Two operands, each letter once in each: letters are batch, row, column or summed."""
+    """One operand is a sum and an order, two are a product; more stay with the library, which chooses their order."""
     nodes = operands[0] if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else operands
-    text = equation.replace(" ", "")
-    if len(nodes) != 2 or "->" not in text or "." in text:
+    if not isinstance(equation, str):
+        raise Unsupported("letters as numbers")
+    words, result = _words(equation.replace(" ", ""), [len(node.shape) for node in nodes])
+    sizes: dict[str, Expr] = {}
+    for node, word in zip(nodes, words, strict=True):
+        for letter, size in zip(word, node.shape, strict=True):
+            sizes[letter] = lo.broadcast((sizes.get(letter, ONE),), (size,))[0]
+    shape = tuple(sizes[letter] for letter in result)
+    if len(nodes) > 2 or not _blas(lo, *nodes) or any(len(set(word)) != len(word) for word in words):
+        return Shapes((shape,))
+    kept = [set(result).union(*words[:place], *words[place + 1 :]) for place in range(len(words))]
+    summed = [_summed(lo, node, word, letters) for node, word, letters in zip(nodes, words, kept, strict=True)]
+    out, letters = summed[0] if len(summed) == 1 else _contracted(lo, *summed[0], *summed[1], result, sizes)
+    return lo.permute(out, [letters.index(letter) for letter in result])
+
+
+def _words(equation: str, ranks: list[int]) -> tuple[list[Word], Word]:
+    """The letters of each operand's dimensions and of the result's; those behind an ellipsis are numbers, counted from
+    the last. Without an arrow the result has the letters that stand once, in their order.
+    """
+    left, arrow, right = equation.partition("->")
+    texts = left.split(",")
+    if len(texts) != len(ranks):
         raise Unsupported("equation")
-    inputs, _, result = text.partition("->")
-    first, second = inputs.split(",")
-    if not _blas(lo, *nodes):
-        sizes = dict(zip(second, nodes[1].shape, strict=True)) | dict(zip(first, nodes[0].shape, strict=True))
-        return Shapes((tuple(sizes[letter] for letter in result),))
-    if any(len(set(word)) != len(word) for word in (first, second, result)) or set(result) - set(first + second):
-        raise Unsupported("a letter twice")
+    open_ranks = [rank - len(text) + 3 if "..." in text else 0 for text, rank in zip(texts, ranks, strict=True)]
+    if any(rank < 0 for rank in open_ranks):
+        raise Unsupported("equation")
+    words = [_word(text, rank) for text, rank in zip(texts, open_ranks, strict=True)]
+    if not arrow:
+        right = "..." + "".join(sorted(letter for letter in set(left) - set(",.") if left.count(letter) == 1))
+    result = _word(right, max(open_ranks))
+    if len(set(result)) != len(result) or not set(result).issubset(itertools.chain(*words)):
+        raise Unsupported("equation")
+    if any(len(word) != rank for word, rank in zip(words, ranks, strict=True)):
+        raise Unsupported("equation")
+    return words, result
+
+
+def _word(text: str, rank: int) -> Word:
+    before, dots, after = text.partition("...")
+    return [*before, *(map(str, reversed(range(rank))) if dots else ()), *after]
+
+
+def _summed(lo: Lowering, node: Node, word: Word, kept: set[str]) -> tuple[Node, Word]:
+    """An operand without the dimensions that only it has, and their letters."""
+    axes = tuple(place for place, letter in enumerate(word) if letter not in kept)
+    if not axes:
+        return node, word
+    return accumulate(lo, "sum", node, axes, False, node.dtype), [letter for letter in word if letter in kept]
+
+
+def _contracted(
+    lo: Lowering, left: Node, first: Word, right: Node, second: Word, result: Word, sizes: dict[str, Expr]
+) -> tuple[Node, Word]:
+    """The product of two operands, summed over the letters that both have and the result has not."""
     batch = [letter for letter in first if letter in second and letter in result]
     summed = [letter for letter in first if letter in second and letter not in result]
     rows = [letter for letter in first if letter not in second]
     columns = [letter for letter in second if letter not in first]
-    if not summed or any(letter not in result for letter in rows + columns):
-        raise Unsupported("a sum over one operand")
-    sizes = dict(zip(second, nodes[1].shape, strict=True)) | dict(zip(first, nodes[0].shape, strict=True))
-    for letter, size in zip(second, nodes[1].shape, strict=True):
-        lo.require("==", sizes[letter], size, "einsum")
 
-    def folded(node: Node, word: str, *groups: list[str]) -> Node:
-        order = [word.index(letter) for letter in batch + groups[0] + groups[1]]
+    def laid(node: Node, word: Word, letters: Word) -> Node:
+        whole = lo.expand(node, tuple(sizes[letter] for letter in word))
+        return lo.permute(whole, [word.index(letter) for letter in letters])
+
+    if not summed:
+        letters = batch + rows + columns
+        one = laid(left, first, batch + rows)
+        one = lo.reshape(one, (*one.shape, *[ONE] * len(columns)))
+        other = laid(right, second, batch + columns)
+        split = len(batch)
+        other = lo.reshape(other, (*other.shape[:split], *[ONE] * len(rows), *other.shape[split:]))
+        return lo.compute(lambda a, b: a * b, one, other), letters
+
+    def folded(node: Node, word: Word, *groups: Word) -> Node:
         shape = [sizes[letter] for letter in batch] + [product(sizes[x] for x in group) for group in groups]
-        return lo.reshape(lo.permute(node, order), tuple(shape))
+        return lo.reshape(laid(node, word, batch + groups[0] + groups[1]), tuple(shape))
 
-    out = lo.matmul(folded(nodes[0], first, rows, summed), folded(nodes[1], second, summed, columns))
+    out = lo.matmul(folded(left, first, rows, summed), folded(right, second, summed, columns))
     letters = batch + rows + columns
-    apart = lo.reshape(out, tuple(sizes[letter] for letter in letters))
-    return lo.permute(apart, [letters.index(letter) for letter in result])
+    return lo.reshape(out, tuple(sizes[letter] for letter in letters)), letters

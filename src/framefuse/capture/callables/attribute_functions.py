@@ -103,6 +103,17 @@ def _object_getattribute(machine: Machine, frame: Frame, args: Arguments, kwargs
     return attribute
 
 
+@special(types.ModuleType.__getattribute__, ("__getattribute__", types.ModuleType))
+def _module_getattribute(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    if len(args) != 2 or kwargs or not isinstance(args[0], types.ModuleType) or type(args[1]) is not str:
+        return MISSING
+    attribute = machine.attributes.module_attribute(frame, args[0], args[1])
+    if isinstance(attribute, tuple):
+        frame.stack.append(attribute[0])
+        return None
+    return attribute
+
+
 def _state(holder: Value) -> Value:
     try:
         return object.__getattribute__(holder, "__dict__")

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import torch
 
-from framefuse.capture.facts.atoms import CARRIED, SINGLETONS, TEXTS
+from framefuse.capture.facts.atoms import ATOMS, CARRIED, SINGLETONS, TEXTS
 from framefuse.capture.facts.kinds import is_plain
 from framefuse.capture.facts.numbers import TRACKED, bare, floating, integer, pin_nested, plain_number
 from framefuse.capture.facts.owner import Question
@@ -480,7 +480,7 @@ class Sources:
         try:
             kind = type(value)
             if id(value) in self.known and self.host.alive and has_hidden_state(kind) and not self._fixed(value):
-                if is_numpy_number(value) and self.is_fixed_number(value):
+                if (is_numpy_number(value) or _is_of_atoms(kind)) and self.is_fixed_number(value):
                     return
                 self.host.kill("argument", f"the state of a {type(value).__name__}")
         except Exception as fault:
@@ -529,6 +529,12 @@ def _has_hidden_state(kind: type) -> bool:
 
 
 has_hidden_state: Callable[[type], bool] = functools.lru_cache(maxsize=4096)(_has_hidden_state)
+
+
+def _is_of_atoms(kind: type) -> bool:
+    """Whether all that instances hide is a text or number that never changes, as in a subclass of ``str``."""
+    hiding = [base for base in kind.__mro__ if base is not object and written_in_c(base)]
+    return bool(hiding) and ATOMS.issuperset(hiding) and not any(map(_has_slots, kind.__mro__))
 
 
 def _has_slots(kind: type) -> bool:

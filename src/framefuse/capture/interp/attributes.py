@@ -290,7 +290,7 @@ class Attributes:
         if name not in state and self.recorder.alive:
             own = type_get(kind, name)
             plain = kind is types.ModuleType or python_method(kind, "__getattr__") is None
-            if not plain or type(own) is property:
+            if not plain or type(own) is property or type(own) in C_DESCRIPTORS:  # a method is bound anew at each read
                 sources.root(holder)
                 return self.generic_attribute(frame, holder, kind, name)
             fallback = state.get("__getattr__")

@@ -13,6 +13,7 @@ from framefuse.capture.interp.registry import handles
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.lookups import python_method
 from framefuse.capture.program.markers import MISSING, NULL, UNBOUND
+from framefuse.capture.recording.recording_mode import unrecorded
 from framefuse.ir.values import Value
 
 
@@ -229,15 +230,19 @@ def import_name(machine: Machine, frame: Frame, argument: int) -> None:
     wanted = frame.stack.pop()
     level = frame.stack.pop()
     name = frame.code.names[argument]
-    if level == 0 and name not in sys.modules:
-        machine.recorder.kill("native-call", f"The first import of {name}")
-    elif level == 0:
-        sources, contents = machine.recorder.sources, machine.recorder.contents
-        sources.root(sys.modules)
-        for dotted in {name, name.partition(".")[0]}:
-            contents.item(sys.modules, dotted, sys.modules[dotted])
+    sources, contents = machine.recorder.sources, machine.recorder.contents
     importer = frame.builtins["__import__"]
-    frame.stack.append(importer(name, frame.globals, None, wanted, level))
+    sources.root(sys.modules)
+    try:
+        with unrecorded(machine.recorder.mode):  # what a module does when it is first imported, later calls do not
+            module = importer(name, frame.globals, None, wanted, level)
+    except ImportError:
+        contents.guard_membership(sys.modules, name)
+        raise
+    for dotted in {name, name.partition(".")[0]} if level == 0 else ():
+        if dotted in sys.modules:
+            contents.item(sys.modules, dotted, sys.modules[dotted])
+    frame.stack.append(module)
 
 
 @handles("IMPORT_FROM")

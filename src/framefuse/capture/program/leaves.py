@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import inspect
 import itertools
+import re
 import types
 from pathlib import Path
 
@@ -170,7 +171,7 @@ PURE_TYPES = (
     str, bytes, int, float, complex, bool, tuple, frozenset, range, slice, type(None), type, torch.Size, torch.dtype,
     torch.device, torch.finfo,
     torch.iinfo, types.MappingProxyType, inspect.Signature, types.CodeType, types.FunctionType, property,
-    types.GenericAlias,
+    types.GenericAlias, re.Pattern, re.Match,
 )  # fmt: skip
 MUTABLE_TYPES = (list, dict, set, collections.deque, bytearray)
 ITERATOR_TYPES: tuple[type, ...] = (
@@ -180,11 +181,12 @@ ITERATOR_TYPES: tuple[type, ...] = (
     itertools.count, itertools.cycle,
     itertools.repeat, itertools.product, itertools.starmap, itertools.accumulate, itertools.zip_longest,
     type({}.keys()), type({}.values()),
-    type({}.items()), type(reversed({})), type(reversed(())),
+    type({}.items()), type(reversed({})), type(reversed(())), type(iter(collections.OrderedDict())),
 )  # fmt: skip
+# A bound method of C that is told its class has a type of its own, that of ``re.compile("").match``.
 NATIVE_KINDS = (
-    types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
-    types.ClassMethodDescriptorType,
+    types.BuiltinFunctionType, type(re.compile("").match), types.MethodDescriptorType, types.WrapperDescriptorType,
+    types.MethodWrapperType, types.ClassMethodDescriptorType,
 )  # fmt: skip
 
 

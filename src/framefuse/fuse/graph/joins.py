@@ -76,11 +76,12 @@ def _pieces(joined: Node, box: Box) -> list[tuple[Node, Box]] | None:
         return None
     found = []
     reached = max((place for place, begin in enumerate(begins) if nonnegative(first - begin)), default=0)
-    for piece, begin in zip(joined.inputs[reached:], begins[reached:], strict=True):
+    for place in range(reached, len(begins)):
+        piece, begin = joined.inputs[place], begins[place]
         end = begin + piece.shape[axis]
         if not (nonnegative(first - end) or nonnegative(begin - last)):
             start = _inner(first, begin, first - begin)
-            stop = last if piece is joined.inputs[-1] else _inner(last, end, end - last)  # a slice ends inside
+            stop = last if place == len(begins) - 1 else _inner(last, end, end - last)  # a slice ends inside
             if start is None or stop is None:
                 return None
             crossed = (start is begin) != (stop is end)

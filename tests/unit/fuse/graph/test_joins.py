@@ -49,6 +49,15 @@ def test_what_lies_in_several_pieces_is_joined_from_them():
     check(graph, fuse(graph), torch.randn(2, 1), torch.randn(0, 1), torch.randn(3, 1))
 
 
+def test_a_value_may_be_joined_with_itself():
+    b = Builder(s1=5)
+    piece = b.input((4, COLUMNS))
+    graph = with_pieces(b.graph(b.neg(b.slice(b.cat([piece, piece], 0), (2, 1), (5, COLUMNS - 1)))))
+    cat = graph.outputs[0].node.inputs[0]
+    assert [str(part.shape[0]) for part in cat.inputs] == ["2", "3"]
+    check(graph, fuse(graph), torch.randn(4, 5))
+
+
 def test_steps_and_places_that_sizes_do_not_tell_stay_as_they_are():
     for starts, steps, rows in (((0, 0), (2, 1), 3), ((1, 0), (1, 1), 4)):
         b = Builder(s0=6, s1=5)

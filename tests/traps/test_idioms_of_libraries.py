@@ -1,0 +1,211 @@
+"""What libraries write around their tensors: late imports, versions, patterns, einsum's forms, flags of backends."""
+
+from __future__ import annotations
+
+import collections
+import operator
+import re
+import sys
+
+import pytest
+import torch
+from tests.traps.trap import Table, Trap, hold
+
+import framefuse
+
+TABLE = Table()
+NAMED = re.compile(r"layer(\d+)_(?P<kind>[a-z]+)")
+SETTINGS = collections.OrderedDict(first=1, second=2)
+
+
+def trap(traces: int, hits: int):
+    return TABLE.trap(traces, hits, fullgraph=True)
+
+
+def rows(count: int = 4, *sizes: int):
+    return [torch.randn(sizes or (4, 5)) for _ in range(count)]
+
+
+# Imports and versions -----------------------------------------------------------------------------
+
+
+@trap(traces=1, hits=3)
+def a_module_is_imported_at_its_first_use(compiled):
+    sys.modules.pop("wave", None)
+
+    def program(a):
+        import wave
+
+        return a + wave.WAVE_FORMAT_PCM
+
+    f = compiled(program)
+    for a in rows():
+        yield f(a)
+
+
+@trap(traces=1, hits=3)
+def a_module_that_is_missing(compiled):
+    def program(a):
+        try:
+            import no_such_module
+        except ImportError:
+            return a * 2
+        return a + no_such_module.one
+
+    f = compiled(program)
+    for a in rows():
+        yield f(a)
+
+
+@trap(traces=2, hits=2)
+def a_missing_module_appears(compiled):
+    def program(a):
+        try:
+            import a_late_module
+        except ImportError:
+            return a * 2
+        return a + a_late_module.one
+
+    f = compiled(program)
+    for place, a in enumerate(rows()):
+        if place == 2:
+            sys.modules["a_late_module"] = module = type(sys)("a_late_module")
+            module.one = 1
+        yield f(a)
+    del sys.modules["a_late_module"]
+
+
+@trap(traces=1, hits=3)
+def the_version_of_torch_is_taken_apart(compiled):
+    def program(a):
+        major, minor = map(int, torch.__version__.split("+")[0].split(".")[:2])
+        return a + major if (major, minor) >= (2, 1) and torch.__version__.startswith("2") else a
+
+    f = compiled(program)
+    for a in rows():
+        yield f(a)
+
+
+# Patterns -----------------------------------------------------------------------------
+
+
+@trap(traces=1, hits=3)
+def what_a_pattern_finds(compiled):
+    def program(a, name):
+        found = NAMED.match(name)
+        again = re.compile(r"_(.)").search(name)
+        return a * int(found.group(1)) + found.start("kind"), found["kind"], again.groups()
+
+    f = compiled(program)
+    for a in rows():
+        yield f(a, "layer12_norm")
+
+
+@trap(traces=2, hits=2)
+def a_pattern_in_another_name(compiled):
+    f = compiled(lambda a, name: a * int(NAMED.match(name).group(1)))
+    for a, name in zip(rows(), ("layer2_norm", "layer3_norm", "layer2_norm", "layer3_norm"), strict=True):
+        yield f(a, name)
+
+
+# Methods of C that are bound at each read, iterators of ordered dicts -----------------------------
+
+
+@trap(traces=1, hits=3)
+def methods_of_a_module(compiled):
+    def program(a):
+        scale = operator.__getattribute__("mul")(2, 3)
+        return a * scale if torch.backends.opt_einsum.is_available() in (True, False) else a
+
+    f = compiled(program)
+    for a in rows():
+        yield f(a)
+
+
+@trap(traces=2, hits=2)
+def a_module_whose_attribute_changes(compiled):
+    module = type(sys)("settings")
+    module.factor = 2.0
+    f = compiled(lambda a: a * module.__getattribute__("factor"))
+    for place, a in enumerate(rows()):
+        module.factor = 2.0 if place < 2 else 3.0
+        yield f(a)
+
+
+@trap(traces=1, hits=3)
+def steps_of_an_ordered_dict(compiled):
+    def program(a):
+        name, number = next(iter(SETTINGS.items()))
+        return a * number + sum(SETTINGS[key] for key in reversed(SETTINGS)), name
+
+    f = compiled(program)
+    for a in rows():
+        yield f(a)
+
+
+# Sums of products -----------------------------------------------------------------------------
+
+EQUATIONS = {
+    "...abcd, ...abe -> ...cde": ((2, 3, 1, 5, 4), (2, 3, 1, 6)),
+    "bij,bjk": ((2, 3, 4), (2, 4, 5)),
+    "ba": ((2, 3),),
+    "ij->j": ((3, 4),),
+    "ij->": ((3, 4),),
+    "ii->i": ((3, 3),),
+    "ij,jk,kl->il": ((2, 3), (3, 4), (4, 5)),
+    "i,j->ij": ((3,), (4,)),
+    "ij,ij->": ((3, 4), (3, 4)),
+    "ijk,jl->il": ((2, 3, 4), (3, 5)),
+    "...ij,...jk->...ik": ((1, 2, 3), (5, 3, 4)),
+    "i...,j...->ij...": ((2, 3, 4), (5, 3, 4)),
+    "ij,kj->ik": ((3, 1), (5, 4)),
+    ",ij->ij": ((), (2, 3)),
+    "...,...->...": ((2, 3), (3,)),
+    "bhqd,bhkd->bhqk": ((2, 2, 0, 4), (2, 2, 3, 4)),
+}
+
+
+@pytest.mark.parametrize("equation", EQUATIONS)
+def test_einsum_is_what_it_is_under_eager(equation):
+    @framefuse.compile(fullgraph=True)
+    def program(*given):
+        return torch.einsum(equation, *given) * 2
+
+    for grown in (0, 0, 1):
+        sizes = [tuple(size + grown * (size > 1) for size in each) for each in EQUATIONS[equation]]
+        given = [torch.randn(each, dtype=torch.float64, requires_grad=True) for each in sizes]
+        ours, eagers = program(*given), program.__wrapped__(*given)
+        torch.testing.assert_close(ours, eagers)
+        if ours.numel():
+            weight = torch.randn(ours.shape, dtype=torch.float64)
+            wanted = torch.autograd.grad((eagers * weight).sum(), given)
+            torch.testing.assert_close(torch.autograd.grad((ours * weight).sum(), given), wanted)
+    found = framefuse.explain(program)
+    assert len(found.graphs) == 1 and found.hits == 2
+
+
+@trap(traces=1, hits=3)
+def sizes_behind_einsum_are_known(compiled):
+    def program(a, b):
+        found = torch.einsum("...ab,...b->...a", a, b)
+        return found.reshape(found.shape[0] * 2, -1).unfold(0, 2, 2).flatten(1) + 1
+
+    f = compiled(program)
+    for _ in range(4):
+        yield f(torch.randn(3, 4, 5), torch.randn(3, 5))
+
+
+@trap(traces=1, hits=3)
+def rows_of_a_value_joined_with_itself(compiled):
+    def program(a):
+        angles = torch.einsum("i,j->ij", torch.arange(16).to(a.dtype), a)
+        return torch.cat((angles, angles), -1)[..., -8:, :].cos()
+
+    f = compiled(program)
+    for a in rows(4, 8):
+        yield f(a)
+
+
+@TABLE.parametrize()
+def test_trap(trap: Trap) -> None:
+    hold(trap)
