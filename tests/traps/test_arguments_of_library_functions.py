@@ -92,3 +92,27 @@ def test_arguments_of_library_functions(name: str) -> None:
             yield list(f(*args)) if name in ("unravel_index", "histogram") else f(*args)
 
     hold(Trap(program, traces=len(cases), hits=len(cases)))
+
+
+def _expanded(x: Tensor) -> Tensor:
+    return torch.linalg.svdvals(x.expand(2, *x.shape))
+
+
+def _copied(x: Tensor) -> Tensor:
+    return x.expand(2, *x.shape).contiguous()
+
+
+def _of_a_part(x: Tensor) -> Tensor:
+    return torch.linalg.svdvals(torch.linalg.qr(x)[0].chunk(2)[1][None].expand(3, -1, -1))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("function", [_expanded, _copied, _of_a_part])
+def test_views_of_memory_that_begins_before_its_tensor(function: Callable[[Tensor], Tensor], grad: bool) -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(function)
+        for number, rows in enumerate((5, 6, 5, 7)):
+            whole = torch.randn(rows, 3, generator=torch.Generator().manual_seed(number)).requires_grad_(grad)
+            yield f(whole[1:]).detach()
+
+    hold(Trap(program, traces=3, hits=2))

@@ -440,6 +440,36 @@ def the_smaller_of_two_numbers(compiled):
         yield f(steps(10), n)
 
 
+@trap(traces=1, hits=9)
+def the_larger_of_two_floats(compiled):
+    f = compiled(lambda x, k: x * max(k, 0.5) + min(1.0, k, x.sum().item()))
+    for k in (0.25, 0.75, 1.5, -0.0, 0.0, -3.0, float("inf"), 0.5, 1.0, 2.0):
+        yield f(steps(4) - k / 2, k)
+
+
+@trap(traces=1, hits=5)
+def the_larger_of_what_tensors_hold(compiled):
+    f = compiled(lambda x: x * max(1.0, x.norm(2).item() / 2) / max(x.sum().item(), 0.25, x[0].item()))
+    for n in range(6):
+        yield f(steps(4) * n / 5 - n % 2)
+
+
+@trap(traces=1, hits=5, fullgraph=True)
+def an_optimizer_that_reads_norms(compiled):
+    weights = [nn.Parameter(steps(4, 3) / 5), nn.Parameter(steps(3) - 1)]
+    optimizer = torch.optim.Adafactor(weights, 0.1)
+
+    @compiled
+    def step():
+        optimizer.step()
+
+    for n in range(7):
+        for weight in weights:
+            weight.grad = (steps(*weight.shape) - n).sin() * n
+        (step if n else optimizer.step)()
+        yield [weight.detach().clone() for weight in weights]
+
+
 @trap(traces=2, hits=3)
 def a_text_of_a_number_is_its_value(compiled):
     f = compiled(lambda x, n: (x + n, f"step {n}"))

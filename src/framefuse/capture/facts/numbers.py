@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from functools import reduce
 from typing import SupportsIndex
 
 import torch
@@ -516,14 +517,18 @@ def rounded(op: str, function: Callable[[float], int], value: Float) -> int:
 
 
 def extreme(name: str, values: tuple[Value, ...]) -> Value:
-    """``min`` or ``max`` of ints of which some are tracked, as one expression; NotImplemented for anything else."""
-    owner = next((value.owner for value in values if type(value) is Integer), None)
-    if owner is None or any(type(value) not in (int, Integer) for value in values):
+    """``min`` or ``max`` of ints, or of floats, of which some are tracked, as one expression; NotImplemented for
+    anything else: which of an int and a float it is decides its class.
+    """
+    owner = next((value.owner for value in values if type(value) in TRACKED), None)
+    kinds = {type(value) for value in values}
+    choose = min if name == "min" else max
+    if owner is not None and kinds <= REALS:
+        real = reduce(lambda best, value: Real(name, (best, value)), map(as_real, values))
+        return floating(choose(bare(value) for value in values), real, owner)
+    if owner is None or not kinds <= {int, Integer}:
         return NotImplemented
-    choose, fold = (min, minimum) if name == "min" else (max, maximum)
-    form = _form(values[0])
-    for value in values[1:]:
-        form = fold(form, _form(value))
+    form = reduce(minimum if name == "min" else maximum, map(_form, values))
     return integer(choose(bare(value) for value in values), form, owner)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from framefuse.fuse.addressing.strided import View
@@ -27,11 +29,16 @@ def may_see_views(node: Node) -> bool:
     return id(target) in INSIDE or getattr(target, "inside", False) is True
 
 
+def part_of(base: torch.Tensor, sizes: Sequence[int], strides: Sequence[int], offset: int) -> torch.Tensor:
+    """A view of a tensor's memory from an ``offset`` on, which counts from where the tensor begins."""
+    return base.as_strided(sizes, strides, base.storage_offset() + offset)
+
+
 def view_call(view: View) -> Node:
     """A view as a call that gives a tensor which shares the memory of its base."""
     node = view.node
     attrs: Attributes = (
-        ("target", torch.as_strided),
+        ("target", part_of),
         ("name", "as_strided"),
         ("args", (Arg(0), node.shape, view.of_a_tensor, view.offset)),
         ("kwargs", {}),
