@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = (
     "getting_started", "training", "gpus", "dynamic_shapes", "breaks", "debugging", "extending", "cache", "deployment",
-    "export", "troubleshooting",
+    "export", "transforms", "troubleshooting",
 )  # fmt: skip
 PAGES = {name: ROOT / "docs" / f"{name}.md" for name in NAMES}
 # A block of Python; a block of text right after it is what it prints.

@@ -22,6 +22,7 @@ from framefuse.capture.callables import (
     slot_methods,
     specials,
     text_functions,
+    transforms,
 )
 from framefuse.capture.callables.native_calls import Natives
 from framefuse.capture.callables.operations import Operations
@@ -73,5 +74,6 @@ ROWS = (
     slot_methods,
     specials,
     text_functions,
+    transforms,
     opcodes,
 )

@@ -327,8 +327,6 @@ class Builder:
     def diagonal(self, node: Node) -> Node:
         """The elements at equal places of the last two dimensions, which are of one size."""
         shape = node.shape[:-1]
-        if node.op == "full":
-            return self.full(node.attrs[0][1], node.dtype, shape, node.device)
         return self.make("diagonal", (node,), (), node.dtype, shape)
 
     def slice(self, node: Node, starts: Sequence[Size], steps: Sequence[int], shape: Sequence[Size]) -> Node:

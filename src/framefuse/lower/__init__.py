@@ -3,6 +3,7 @@
 from framefuse.lower import (  # noqa: F401  importing a family registers its rules
     activations,
     attention,
+    autograd_operators,
     casts,
     complex_rules,
     convolution,

@@ -29,7 +29,7 @@ for _name, _dtype in {
     register((f"Tensor.{_name}",), "casts", _to_method(BY_NAME[_dtype]))
 
 
-@rule("Tensor.to")
+@rule("Tensor.to", "aten._to_copy")
 def to(lo: Lowering, input: Node, *args: Value, **kwargs: Value) -> Node | Shapes:
     dtype = kwargs.get("dtype")
     moved = False
@@ -76,7 +76,7 @@ def type_(lo: Lowering, input: Node, dtype: Value = None, non_blocking: bool = F
     return lo.cast(input, row(dtype))
 
 
-@rule("clone", "contiguous", "detach", "Tensor.data", "alias")
+@rule("clone", "contiguous", "detach", "Tensor.data", "aten.alias", "aten.lift_fresh")
 def same(lo: Lowering, input: Node, memory_format: Value = None) -> Node:
     return input
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from framefuse.ir.comparisons import Relation
+from framefuse.ir.facts import Assumptions
 from framefuse.ir.graph import Graph
 from framefuse.ir.numbers import Expr, Symbol, expr
 from framefuse.ir.rename import renamed
@@ -22,6 +23,17 @@ def with_equal_sizes(graph: Graph, relations: Iterable[Relation]) -> Graph:
     if not names:
         return graph
     return renamed(graph, lambda value: value.substitute(names))
+
+
+def fixed_sizes(assumed: Assumptions) -> dict[Symbol | int, int]:
+    """The sizes of inputs of which relations say that they are a number."""
+    sizes = {size for entry in assumed.inputs for size in entry.spec.sizes if isinstance(size, Symbol)}
+    fixed: dict[Symbol | int, int] = {}
+    for relation in assumed.relations:
+        left, number = relation.left, relation.right.constant
+        if relation.op == "==" and number is not None:
+            fixed.update((symbol, number) for symbol in left.symbols & sizes if left is expr(symbol))
+    return fixed
 
 
 def _names(graph: Graph, relations: Iterable[Relation]) -> Names:

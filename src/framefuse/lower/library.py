@@ -40,6 +40,14 @@ def sized_by_data(call: Call, metas: Sequence[TensorMeta] | Mapping[int, TensorM
     return sizes_from_data(call.name, call.args, call.kwargs, _is_tensor, is_mask)
 
 
+def sized_by_shapes(target: Value) -> bool:
+    """Whether sizes of what an operator of torch gives follow from the sizes and numbers that it is given."""
+    told = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        return False
+    return not any(tag in target.tags for tag in told)
+
+
 def _is_tensor(value: Value) -> bool:
     return isinstance(value, Ref)
 

@@ -26,13 +26,13 @@ from framefuse.lower.complex_clusters import by_parts
 from framefuse.lower.complex_numbers import Parts
 from framefuse.lower.context import Lowering
 from framefuse.lower.dimensions import with_dimensions
-from framefuse.lower.equal_sizes import with_equal_sizes
+from framefuse.lower.equal_sizes import fixed_sizes, with_equal_sizes
 from framefuse.lower.failing import failing
 from framefuse.lower.foreach import each
 from framefuse.lower.gradients import KEPT, Gradients
 from framefuse.lower.kept_layouts import settle
 from framefuse.lower.lasting import Lasting
-from framefuse.lower.library import OnCopies, commits
+from framefuse.lower.library import OnCopies, commits, sized_by_shapes
 from framefuse.lower.library_calls import LibraryCalls
 from framefuse.lower.outputs import Definition, Outputs
 from framefuse.lower.overlaps import overlaps
@@ -74,6 +74,7 @@ class _Lowerer:
         self.builder = Lowering(trace.hints, default, exact, targets, ordered)
         self.values = Values(self.builder, trace)
         self.symbols: dict[Symbol, Expr] = {}
+        self.fixed = fixed_sizes(trace.assumptions)
         self.calls = LibraryCalls(self.builder, trace, self.values, self._number)
         self.autocast = Autocast(self.builder, self.values.contents, trace.metas)
         self.casts: dict[int, Node] | None = {}  # by value the operands of the call at hand that autocast casts
@@ -117,7 +118,7 @@ class _Lowerer:
             outputs=outputs,
             writes=writes,
             relations=tuple(self.builder.relations),
-            values=self.symbols,
+            values={symbol: size for symbol, size in self.symbols.items() if symbol not in self.fixed},
             bound=tuple(self.calls.bound),
             hints=self.builder.hints,
             differentiable=self.gradients.differentiable,
@@ -131,7 +132,7 @@ class _Lowerer:
     def _input(self, place: int) -> Node:
         entry = self.trace.assumptions.inputs[place]
         meta = self._meta(entry.value)
-        shape = tuple(expr(size) for size in entry.spec.sizes)
+        shape = tuple(expr(self.fixed.get(size, size)) for size in entry.spec.sizes)
         self.builder.extents.update(size for size in entry.spec.sizes if isinstance(size, Symbol))
         for axis in irregular(meta.sizes, meta.strides):
             self.builder.require("==", shape[axis], ONE, "the order of dimensions in memory")
@@ -349,7 +350,8 @@ class _Lowerer:
         contents = self.values.contents
         operands = {value: contents[value].shape for value in refs((call.args, call.kwargs))}
         if all(size.constant is not None for shape in operands.values() for size in shape):
-            return None
+            known_sizes = next(numbers_in((call.args, call.kwargs)), None) is None and sized_by_shapes(call.target)
+            return tuple(tuple(map(expr, meta.sizes)) for meta in metas) if known_sizes else None
         known = {value: self.trace.metas[value] for value in operands}
         relations = (*self.trace.assumptions.relations, *self.builder.relations)
         return probed(call, operands, metas, known, self.builder.hints, relations, self._number)

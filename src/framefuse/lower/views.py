@@ -46,7 +46,7 @@ def _quotient(lo: Lowering, total: Expr, rest: Expr) -> Expr:
     return more * quotient
 
 
-@rule("reshape", "Tensor.view", "Tensor.view_as", "Tensor.reshape_as", "_unsafe_view", "view_copy")
+@rule("reshape", "Tensor.view", "Tensor.view_as", "Tensor.reshape_as", "aten._unsafe_view", "view_copy")
 def reshape(lo: Lowering, input: Node, *shape: Value, **named: Value) -> Node:
     given = (named["shape"],) if "shape" in named else (named["size"],) if "size" in named else shape
     if len(given) == 1 and isinstance(given[0], Node):

@@ -1316,9 +1316,9 @@ def autocast_inside():
 
 
 @program(stop="transform")
-def vmap_inside():
+def functionalize_inside():
     def f(x):
-        return torch.func.vmap(lambda r: r * 2)(x)
+        return torch.func.functionalize(lambda r: r * 2)(x)
 
     return f, one
 

@@ -16,6 +16,7 @@ from framefuse.capture.interp.registry import (
     NAMED_EQUIVALENTS,
     SHORTCUTS,
     SPECIALS,
+    TRANSFORMS,
     equivalent_of,
     needs_python,
 )
@@ -59,6 +60,8 @@ class Calls:
                 special = SPECIALS.get(target)
                 if special is not None:
                     return self._special(special, frame, target, args, kwargs, continuation)
+                if leaves.is_transform(target):
+                    return self._special(TRANSFORMS[0], frame, target, (target, *args), kwargs, continuation)
                 if is_wrapper(target):
                     target = target.__wrapped__
                     continue

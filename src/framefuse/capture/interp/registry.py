@@ -32,6 +32,8 @@ NAMED_EQUIVALENTS: dict[tuple[str, str], tuple[Callable[[Arguments, Keywords], b
 # Enters the frames of a call at once; False where the function must be interpreted.
 Shortcut: TypeAlias = Callable[[Machine, Arguments, Keywords, Pending | None], bool]
 SHORTCUTS: dict[Hashable, Shortcut] = {}
+# What a call of a function of torch's transforms does, which stands before its arguments.
+TRANSFORMS: list[Special] = []
 # What gets the frames that are about to run.
 ENTERING: list[Callable[[Machine, Frame], None]] = []
 # Makes a class as the native ``__new__`` of its metaclass does; MISSING where that shall do it.

@@ -24,7 +24,8 @@ INTERPRETED_TORCH = (
     "torch.autograd.grad_mode", "torch.backends", "torch.amp.autocast_mode", "torch.cpu.amp.autocast_mode",
     "torch.cuda.amp.autocast_mode", "torch.optim", "torch.utils._foreach_utils", "torch.nn.parallel.distributed",
     "torch.fx.graph_module", "torch.fx._lazy_graph_module", "torch.export._unlift",
-    "torch._export.non_strict_utils",
+    "torch._export.non_strict_utils", "torch._functorch.functional_call", "torch.nn.utils.stateless",
+    "torch.nn.utils._named_member_accessor",
 )  # fmt: skip
 INTERPRETED_ALONE = ("torch.nn.attention",)  # not what lies below: it sets which kernels attention may choose
 NATIVE_MODULES = frozenset(
@@ -43,6 +44,7 @@ INTERPRETED_OURS = (
     "framefuse.capture.program.method_equivalents",
     "framefuse.capture.callables.custom_functions",
     "framefuse.capture.callables.scans",
+    "framefuse.capture.callables.transforms",
     "framefuse.demo",
 )
 # Functions of native modules that read the user's objects, or only call others.
@@ -92,6 +94,10 @@ TORCH_STOPS = (
     ("torch.cuda.random", "random-state"),
 )
 
+# Torch's Python code of function transforms, but for what records graphs of its own.
+TRANSFORMS = ("torch._functorch.apis", "torch._functorch.vmap", "torch._functorch.eager_transforms")
+NO_TRANSFORMS = frozenset(("linearize", "functionalize"))
+
 # Folders of libraries.
 INSTALLED = frozenset(("site-packages", "dist-packages"))
 
@@ -126,6 +132,12 @@ def runs_natively(function: types.FunctionType) -> bool:
             _native_code.clear()  # it holds code objects
         _native_code[id(code)] = (code, native)
     return native
+
+
+def is_transform(function: types.FunctionType) -> bool:
+    """Whether this is a function transform of torch, or what one made of a function."""
+    home = function.__globals__.get("__name__")
+    return home in TRANSFORMS and function.__code__.co_qualname.partition(".")[0] not in NO_TRANSFORMS
 
 
 def is_installed(code: types.CodeType) -> bool:

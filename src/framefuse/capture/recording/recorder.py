@@ -7,7 +7,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -29,7 +29,15 @@ from framefuse.capture.recording import call_names, devices
 from framefuse.capture.recording.saved import Entrances, unreached_by_call
 from framefuse.capture.recording.scalars import Scalars
 from framefuse.capture.recording.state import Ambient, casts_now, global_state
-from framefuse.capture.recording.tensors import Entrance, describe, keys_of, lies_in_module, special, versions_of
+from framefuse.capture.recording.tensors import (
+    Entrance,
+    describe,
+    keys_of,
+    lies_in_module,
+    special,
+    stands_for_another,
+    versions_of,
+)
 from framefuse.capture.recording.written_memory import Prepared, WrittenMemory
 from framefuse.errors import Reason
 from framefuse.ir.containers import elements
@@ -48,6 +56,12 @@ PLAIN_ARGUMENTS = ATOMS | {torch.device}
 ODD = ("bool", "bool_")  # NumPy's truth, beside which torch makes ints to floats
 
 T = TypeVar("T")
+
+
+class Levels(Protocol):
+    """A function transform under way, of whose calls of torch the trace holds what they come down to."""
+
+    def call(self, function: Function, args: Arguments, kwargs: Keywords) -> Value: ...
 
 
 class Recorder:
@@ -97,6 +111,8 @@ class Recorder:
         self.works: dict[int, tuple[dist.Work, tuple[Ref, ...]]] = {}  # collectives under way, with what they fill
         self.scalars = Scalars(self)
         self.memory = WrittenMemory(self)
+        self.transformed: Levels | None = None  # the call of a function transform that is under way
+        self._kept: list[torch.Tensor] = []
         self._operands: list[torch.Tensor] = []
         self._has_numbers = False
         self._warned = False  # in the torch call under way
@@ -139,6 +155,10 @@ class Recorder:
             yield
         finally:
             self.paused = False
+
+    def keep(self, tensors: list[torch.Tensor]) -> None:
+        """Holds further objects for values of the trace, by whose identity these are known."""
+        self._kept += tensors
 
     # Ending ---------------------------------------------------------------------------------------------------------
 
@@ -216,7 +236,7 @@ class Recorder:
         self.functions = Functions(self.sources)
         self.journal = Journal(self.sources, self.contents, self.functions)
         self.calls, self.tensors, self.numbers, self.inputs, self._operands = [], [], {}, {}, []
-        self.works = {}
+        self.works, self._kept = {}, []
         self.entrances = Entrances()
         self.scalars, self.memory = Scalars(self), WrittenMemory(self)
         self.looked_up.clear()
@@ -332,7 +352,7 @@ class Recorder:
         try:
             with torch._C.DisableTorchFunction():
                 shape = tensor.shape
-                number = self.number(tensor)
+                number = None if self._is_of_transform(tensor) else self.number(tensor)
             if number is None:
                 return shape
             return torch.Size([self._size(number, dim, size) for dim, size in enumerate(shape)])
@@ -345,11 +365,15 @@ class Recorder:
         try:
             with torch._C.DisableTorchFunction():
                 value = tensor.shape[dim]
-                number = self.number(tensor)
+                number = None if self._is_of_transform(tensor) else self.number(tensor)
                 return value if number is None else self._size(number, dim % tensor.ndim, value)
         except Exception as fault:
             self.fault(fault)
             return tensor.shape[dim]
+
+    def _is_of_transform(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is one of the levels of a function transform under way, where all sizes are fixed."""
+        return self.transformed is not None and stands_for_another(tensor)
 
     def _size(self, number: int, dim: int, value: int) -> int:
         symbol = self.size_symbols.get((number, dim))

@@ -34,6 +34,8 @@ class RecordingMode(TorchFunctionMode):
         recorder.note_mode_call(args, kwargs)
         if not recorder.alive or recorder.paused:
             return func(*args, **kwargs)
+        if recorder.transformed is not None:
+            return recorder.transformed.call(func, args, kwargs)
         name = call_name(func)
         answer = ANSWERS.get(name)
         if answer is not None:

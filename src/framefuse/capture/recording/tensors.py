@@ -47,6 +47,11 @@ def special(tensor: torch.Tensor, lazy: bool = False) -> str | None:
     return None
 
 
+def stands_for_another(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is what a function transform shows the program in the place of one at a lower level."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+
+
 def _lies_in_base(view: torch.Tensor) -> bool:
     """Whether a view lies where autograd thinks: not after ``view.data = ...`` or ``set_``."""
     base = view._base

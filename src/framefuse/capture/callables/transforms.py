@@ -1,0 +1,106 @@
+"""Runs torch's function transforms (``torch.func``): their own code natively, the program's function in frames."""
+
+from __future__ import annotations
+
+import functools
+import types
+
+from framefuse.capture.facts.atoms import CONTAINERS
+from framefuse.capture.interp.machine import Machine
+from framefuse.capture.interp.registry import TRANSFORMS
+from framefuse.capture.program.frame import Frame
+from framefuse.capture.program.markers import Outcome
+from framefuse.capture.recording.transformed import Transformed
+from framefuse.ir.values import Arguments, Function, Keywords, Value
+
+# How the parameter or variable of torch's functions is called that holds the function to transform.
+GIVEN = "func"
+# What only gives a function, in which the function to transform is a variable.
+MAKERS = frozenset(("vmap", "chunk_vmap", "grad", "grad_and_value", "jacrev", "jacfwd", "hessian"))
+
+
+@functools.partial(TRANSFORMS.append)
+def _transform(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    """A call of a Python function of torch's transforms, which stands before its arguments."""
+    target, args = args[0], args[1:]
+    recorder = machine.recorder
+    recorder.functions.enter(target)
+    if target.__code__.co_qualname in MAKERS:
+        value = target(*args, **kwargs)
+        if type(value) is types.FunctionType and recorder.alive:
+            recorder.sources.note_made(value)
+        frame.stack.append(value)
+        return None
+    breakable = machine.exits.breakable()
+    outer = recorder.transformed
+    assert outer is None or isinstance(outer, Transformed), "there is one kind"
+    region = Transformed(recorder) if outer is None else outer
+    for value in (*args, *kwargs.values()):
+        region.take(value)
+        if isinstance(value, CONTAINERS):
+            recorder.contents.guard_deep_contents(value)
+    function, args, kwargs = _with_frames(machine, target, args, kwargs)
+    machine.exits.sealed += 1
+    recorder.transformed = region
+    try:
+        if outer is not None:
+            value = function(*args, **kwargs)
+        else:
+            with region:
+                value = function(*args, **kwargs)
+                region.end(value)
+    finally:
+        recorder.transformed = outer
+        machine.exits.sealed -= 1
+    for part in value if type(value) is tuple else (value,):
+        if type(part) is types.FunctionType and recorder.alive and not recorder.sources.knows(part):
+            recorder.sources.note_made(part)
+    if breakable and not recorder.alive:  # the next recording leaves the whole call to torch
+        inner = f" ({recorder.reason.code})" if recorder.reason is not None else ""
+        machine.exits.learn_step(frame, "transform", f"{target.__name__}{inner}")
+    frame.stack.append(value)
+    return None
+
+
+def _with_frames(
+    machine: Machine, target: types.FunctionType, args: Arguments, kwargs: Keywords
+) -> tuple[Function, Arguments, Keywords]:
+    """The function with its arguments, with what runs in frames in the place of the program's own functions."""
+    code = target.__code__
+    names = code.co_varnames[: code.co_argcount]
+    args = tuple(
+        [_in_frames(machine, value) if name == GIVEN else value for name, value in zip(names, args, strict=False)]
+        + list(args[len(names) :])
+    )
+    kwargs = {name: _in_frames(machine, value) if name == GIVEN else value for name, value in kwargs.items()}
+    if target.__closure__ is None:
+        return target, args, kwargs
+    cells = []
+    for name, cell in zip(code.co_freevars, target.__closure__, strict=True):
+        value = machine.recorder.functions.read_cell(cell, cell.cell_contents, 0)
+        if isinstance(value, CONTAINERS):
+            machine.recorder.contents.guard_deep_contents(value)
+        cells.append(types.CellType(_in_frames(machine, value)) if name == GIVEN else cell)
+    copy = types.FunctionType(code, target.__globals__, target.__name__, target.__defaults__, tuple(cells))
+    copy.__kwdefaults__ = target.__kwdefaults__
+    return copy, args, kwargs
+
+
+def _in_frames(machine: Machine, function: Function) -> Function:
+    """What calls ``function`` as the interpreter does."""
+    if not callable(function):
+        return function
+
+    @functools.wraps(function)
+    def call(*args: Value, **kwargs: Value) -> Value:
+        return machine.call_nested(CALL, (function, args, kwargs))
+
+    return call
+
+
+def call_(function: Function, args: Arguments, kwargs: Keywords) -> Value:
+    return function(*args, **kwargs)
+
+
+assert isinstance(call_, types.FunctionType), "it runs in frames"
+CALL = call_
