@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
+from pathlib import Path
 
 from framefuse.errors import CompilerBug, Reason
 from framefuse.explain.faults import write_fault
@@ -26,9 +28,21 @@ def report_bug(error: Exception, line: Line, options: Options, stages: Compilati
         raise CompilerBug(f"{line}: framefuse failed on it: {fact}") from error
     if fact not in _reported:
         try:
-            _reported[fact] = f"with the folder {write_fault(options.report, error, line, stages)}"
+            folder = write_fault(options.report, error, line, stages)
+            if stages is not None:
+                _write_case(folder, fact, stages)
+            _reported[fact] = f"with the folder {folder}"
         except Exception as other:
             _reported[fact] = f"with the program (no report was written: {other})"
         message = "%s: framefuse failed on it: %s. The call ran eagerly; please report this %s"
         logger.warning(message, line, fact, _reported[fact])
     return reason("fault", fact, line, f"Report it {_reported[fact]}; nothing else is affected.")
+
+
+def _write_case(folder: Path, fact: str, stages: Compilation) -> None:
+    """Writes what was captured as a program of its own, for :func:`framefuse.minify`, where it has that form."""
+    room = importlib.import_module("framefuse.verification.fault_case")  # by name: it stands above
+    try:
+        (folder / room.FILE).write_text(room.fault_text(stages.trace, fact), encoding="utf-8")
+    except Exception as error:  # Stop, mostly
+        logger.debug("the program of a fault is not written: %s: %s", type(error).__name__, error)

@@ -41,7 +41,7 @@ def verify(function: Function, *args: Value, training: bool | None = None, **kwa
 
 
 def minify(
-    function: Function,
+    function: Function | str | Path,
     *args: Value,
     path: str | Path | None = None,
     kind: str = "wrong",
@@ -53,7 +53,7 @@ def minify(
     lines without the user's model, which is a test, for a report.
 
     Args:
-        function: a function or module, compiled or not.
+        function: a function or module, compiled or not; or the folder that a fault of the compiler left, by its path.
         path: where the file is written; None: nowhere.
         kind: ``"wrong"``, results that differ, or a fault of the compiler; ``"crash"``, the process ends; ``"hang"``,
             it takes more than ``seconds``; ``"slow"``, a compiled call takes 1.1 times eager's time or more. For a

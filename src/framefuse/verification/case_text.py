@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import torch
 
 from framefuse.verification.case import Case
+from framefuse.verification.shrink import outermost_first
 
 FEW = 24  # elements of a tensor that are written out
 SLOWER = 1.1  # times eager's time, from where a case counts as slow
@@ -52,23 +53,27 @@ def _tail(case: Case, slow: bool) -> Iterator[str]:
 def _tensor(value: torch.Tensor, place: int) -> str:
     """An expression for a tensor: the draw that the shrinker tried, its elements, or random ones of its kind."""
     grad = ".requires_grad_()" if value.requires_grad else ""
-    kind = str(value.dtype)
+    kind, sizes = str(value.dtype), tuple(value.shape)
     device = "" if value.device.type == "cpu" else f".to({str(value.device)!r})"
-    sizes = tuple(value.shape)
+    seed = f"generator=torch.Generator().manual_seed({place})"
     drawn = None
     if value.is_floating_point():
         drawn = torch.randn(sizes, generator=torch.Generator().manual_seed(place)).to(value.device, value.dtype)
-    if drawn is not None and value.is_contiguous() and torch.equal(drawn, value.detach()):
-        cast = "" if kind == "torch.float32" else f".to({kind})"
-        return f"torch.randn({sizes}, generator=torch.Generator().manual_seed({place})){cast}{device}{grad}"
-    if value.numel() <= FEW:
+    if value.numel() <= FEW and (drawn is None or not torch.equal(drawn, value.detach())):
         text = f"torch.tensor({value.detach().flatten().tolist()}, dtype={kind}).reshape({sizes})"
-        if not value.is_contiguous():
-            strides = value.stride()
-            order = sorted(range(value.ndim), key=lambda axis: -strides[axis])
-            inverse = [order.index(axis) for axis in range(value.ndim)]
-            text += f".permute({order}).contiguous().permute({inverse})"
-        return f"{text}{device}{grad}"
-    low, high = (int(value.min()), int(value.max()) + 1) if not value.is_floating_point() else (0, 1)
-    draw = f"torch.randint({low}, {high}, {sizes}).to({kind})" if drawn is None else f"torch.randn({sizes}).to({kind})"
-    return f"{draw}{device}{grad}"
+    elif drawn is not None:
+        text = f"torch.randn({sizes}, {seed})" + ("" if kind == "torch.float32" else f".to({kind})")
+    elif value.is_complex():
+        text = f"torch.randn({sizes}, dtype={kind}, {seed})"
+    else:
+        low, high = int(value.min()), int(value.max()) + 1
+        text = f"torch.randint({low}, {high}, {sizes}, {seed}).to({kind})"
+    return f"{text}{device}{_order(value)}{grad}"
+
+
+def _order(value: torch.Tensor) -> str:
+    """What lays a row-major tensor out as one lies."""
+    if value.is_contiguous():
+        return ""
+    order = outermost_first(value)
+    return f".permute({order}).contiguous().permute({[order.index(axis) for axis in range(value.ndim)]})"

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
@@ -18,9 +18,11 @@ from framefuse.errors import UserError
 from framefuse.ir.values import Arguments, Function, Keywords
 from framefuse.verification.case import Case, cases
 from framefuse.verification.case_text import SLOWER, program_text
+from framefuse.verification.eager_case import eager_case
+from framefuse.verification.fault_case import stored
 from framefuse.verification.runs import copied, mapped
 from framefuse.verification.shrink import Shrinker
-from framefuse.verification.verify import UNVERIFIED, last_call, program_of
+from framefuse.verification.verify import UNVERIFIED, last_call, program_of, verify
 
 KINDS = ("wrong", "crash", "hang", "slow")
 ROUNDS = 7  # calls of which a time is the median
@@ -57,24 +59,43 @@ class Minified:
 
 
 def minify(
-    function: Function, args: Arguments, kwargs: Keywords, path: str | Path | None, kind: str, training: bool | None,
+    function: Function | str | Path,
+    args: Arguments,
+    kwargs: Keywords,
+    path: str | Path | None,
+    kind: str,
+    training: bool | None,
     seconds: float,
 ) -> Minified:
     """What :func:`framefuse.minify` gives."""
     if kind not in KINDS:
         raise UserError(f"kind is {kind!r}. Choose one of: {', '.join(KINDS)}")
+    if isinstance(function, (str, Path)):
+        function, args, training = stored(Path(function))
     name, program, options = program_of(function, args, kwargs, training)
     shows = _shows(kind, options, seconds)
     case = next((case for case in cases(program, options) if shows(case)), None)
-    if case is None:
-        raise UserError(f"no stretch of {name} shows this by itself. Ask framefuse.verify, or try another kind=")
-    small = Shrinker(shows, seconds=20 * seconds).shrunk(case)
-    call, line = last_call(small)
-    text = program_text(small, f"{kind}: {call}{f' of {line}' if line else ''}", slow=kind == "slow")
-    place = None if path is None else Path(path)
-    if place is not None:
-        place.write_text(text, encoding="utf-8")
-    return Minified(kind, call, line, text, place, small)
+    if case is None:  # what was captured may be what is wrong
+        case = eager_case(program)
+        case = case if case is not None and shows(case) else None
+    if case is not None:
+        small = Shrinker(shows, seconds=20 * seconds).shrunk(case)
+        call, line = last_call(small)
+        text = program_text(small, f"{kind}: {call}{f' of {line}' if line else ''}", slow=kind == "slow")
+        return _written(Minified(kind, call, line, text, case=small), path)
+    if kind == "wrong":  # the trace may be right, and serve what it was not made for
+        found = verify(function, args, kwargs, training)
+        if found.text:
+            return _written(Minified(kind, found.call, found.line, found.text), path)
+    raise UserError(f"no stretch of {name} shows this by itself. Ask framefuse.verify, or try another kind=")
+
+
+def _written(found: Minified, path: str | Path | None) -> Minified:
+    """The program with the file that it was written to, if it was to be."""
+    if path is None:
+        return found
+    Path(path).write_text(found.text, encoding="utf-8")
+    return replace(found, path=Path(path))
 
 
 def _shows(kind: str, options: Keywords, seconds: float) -> Callable[[Case], bool]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 import torch
 import torch.fx
@@ -24,6 +26,8 @@ class Shrinker:
         self.shows = shows
         self.end = time.monotonic() + seconds
         self.tried = 0
+        # What becomes of a warning in smaller cases: one that is new says that it is about something else.
+        self.warned: Literal["ignore", "error"] = "ignore"
 
     def still(self, case: Case | None) -> bool:
         """Whether a smaller case shows the fault; one that cannot be made or run does not."""
@@ -31,12 +35,18 @@ class Shrinker:
             return False
         self.tried += 1
         try:
-            return self.shows(case)
+            with warnings.catch_warnings():
+                warnings.simplefilter(self.warned)
+                return self.shows(case)
         except Exception:
             return False
 
     def shrunk(self, case: Case) -> Case:
         """The smallest case that was found, which shows the fault as ``case`` does."""
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            self.still(case)
+        self.warned = "ignore" if seen else "error"
         case = self.first_output(self.shortest_start(case))
         case = self.latest_beginning(case)
         while True:
@@ -120,15 +130,29 @@ class Shrinker:
         return case
 
     def drawn(self, case: Case) -> Case:
-        """The case on random floats, row-major where that shows it too."""
+        """The case on random floats, row-major where that shows it too, else in the order of dimensions that was."""
         for place, value in enumerate(case.inputs):
             if isinstance(value, torch.Tensor) and value.is_floating_point():
                 generator = torch.Generator().manual_seed(place)
                 drawn = torch.randn(value.shape, generator=generator).to(value.dtype)
-                found = Case(case.graph, replaced(case.inputs, place, like(drawn, value)), case.training)
-                if self.still(found):
-                    case = found
+                for lying in (drawn, in_order(drawn, value)):
+                    found = Case(case.graph, replaced(case.inputs, place, like(lying, value)), case.training)
+                    if self.still(found):
+                        case = found
+                        break
         return case
+
+
+def in_order(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """The elements of a tensor, with the dimensions in memory in the order of those of ``value``."""
+    order = outermost_first(value)
+    return tensor.permute(order).contiguous().permute([order.index(axis) for axis in range(tensor.ndim)])
+
+
+def outermost_first(value: torch.Tensor) -> list[int]:
+    """The dimensions of a tensor as they lie in memory."""
+    strides = value.stride()
+    return sorted(range(value.ndim), key=lambda axis: -strides[axis])
 
 
 def like(drawn: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -146,7 +170,7 @@ def cut(value: Value, size: int, smaller: int) -> Value:
     if not isinstance(value, torch.Tensor) or size not in value.shape:
         return value
     part = value.detach()[tuple(slice(0, smaller) if each == size else slice(None) for each in value.shape)]
-    return copied(part.contiguous().requires_grad_(value.requires_grad))
+    return copied(in_order(part, value).requires_grad_(value.requires_grad))
 
 
 # ---- parts of graphs -------------------------------------------------------------------------------------------------

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -16,8 +15,11 @@ from framefuse.runtime.function import compiled_function
 from framefuse.verification.calls import first_other
 from framefuse.verification.case import Case, cases
 from framefuse.verification.case_text import program_text
+from framefuse.verification.eager_case import eager_case
+from framefuse.verification.guard_case import GuardCase, guard_case
+from framefuse.verification.other_arguments import variants
 from framefuse.verification.program_state import state_of
-from framefuse.verification.runs import Program, copied, difference, mapped, tensors
+from framefuse.verification.runs import Program, difference, tensors
 from framefuse.verification.shrink import Shrinker
 
 # What each backend leaves out, the shortest way first: the stage that comes in is at fault where this one differs and
@@ -44,7 +46,7 @@ class Verification:
     stage: str = ""
     call: str = ""
     line: str = ""
-    case: Case | None = field(default=None, repr=False)
+    case: Case | GuardCase | None = field(default=None, repr=False)
     exact: bool = True
     checked: tuple[str, ...] = ()
 
@@ -55,6 +57,8 @@ class Verification:
     @property
     def text(self) -> str:
         """The smallest program that shows the fault, as a file that runs and is a test; empty where there is none."""
+        if isinstance(self.case, GuardCase):
+            return self.case.text
         return program_text(self.case, f"{self.stage}: {self.call} differs ({self.where})") if self.case else ""
 
     def __bool__(self) -> bool:
@@ -125,16 +129,17 @@ class _Verifier:
             if where:
                 return self.placed(replace(found, where=where, how=f"{how} ({turn})"), self.program)
             checked.append(turn)
-        for text, changed in variants(self.program):
-            progress(f"{self.name}: {text}")
-            where, how = self.answers(compiled, changed)
+        for other in variants(self.program):
+            progress(f"{self.name}: {other.text}")
+            where, how = self.answers(compiled, other.program)
             if where:
-                how = f"{how} (called after other arguments: {text})"
-                fresh, _ = self.answers(self.compiled("native"), changed)
+                how = f"{how} (called after other arguments: {other.text})"
+                fresh, _ = self.answers(self.compiled("native"), other.program)
                 if not fresh:
-                    return replace(found, where=where, how=how, stage="guards", call=text)
-                return self.placed(replace(found, where=where, how=how), changed)
-            checked.append(text)
+                    case = guard_case(other.text, other.was, other.now, self.options)
+                    return replace(found, where=where, how=how, stage="guards", call=other.text, case=case)
+                return self.placed(replace(found, where=where, how=how), other.program)
+            checked.append(other.text)
         progress("")
         return replace(found, checked=tuple(checked))
 
@@ -153,12 +158,19 @@ class _Verifier:
                 break
         return found
 
+    def smallest(self, case: Case | None) -> Case | None:
+        """A smaller case that shows a fault; None where the case shows none."""
+        if case is None or not case.differs(self.options)[0]:
+            return None
+        progress(f"{self.name}: making it smaller")
+        return Shrinker(lambda tried: bool(tried.differs(self.options)[0])).shrunk(case)
+
     def placed(self, found: Verification, program: Program) -> Verification:
         """The verification with the stage, the call, the line and the smallest program."""
         stretches = cases(program, self.options)
         if self.answers(self.compiled("eager"), program)[0]:
             call, line = first_other(program, stretches)
-            return replace(found, stage="capture", call=call, line=line)
+            return replace(found, stage="capture", call=call, line=line, case=self.smallest(eager_case(program)))
         return located(found, stretches, self.options)
 
 
@@ -197,59 +209,3 @@ def last_call(case: Case) -> tuple[str, str]:
         return "", ""
     target = call[0].target
     return target if isinstance(target, str) else target.__name__, str(call[0].meta.get("stack_trace") or "")
-
-
-def variants(program: Program) -> Iterator[tuple[str, Program]]:
-    """The program on other arguments, each with what is another: tensors of other values, one number at a time, the
-    mode of a module. Guards must tell them apart, or the trace hold for both.
-    """
-    args, kwargs = program.args, program.kwargs
-    names = _parameters(program.function)
-    yield "other values", replace(program, args=mapped(args, _reversed), kwargs=mapped(kwargs, _reversed))
-    for place, value in enumerate(args):
-        other = _other(value)
-        if other is not None:
-            name = names[place] if place < len(names) else f"args[{place}]"
-            text = f"{name} was {value!r}, is {other!r}"
-            yield text, replace(program, args=(*args[:place], other, *args[place + 1 :]))
-    for key, value in kwargs.items():
-        other = _other(value)
-        if other is not None:
-            yield f"{key} was {value!r}, is {other!r}", replace(program, kwargs={**kwargs, key: other})
-    for size in sorted({size for tensor in tensors((args, kwargs)) for size in tensor.shape if size > 1}):
-        yield f"sizes of {size} are {size + 1}", replace(
-            program,
-            args=mapped(args, lambda tensor, size=size: _grown(tensor, size)),  # type: ignore[misc]
-            kwargs=mapped(kwargs, lambda tensor, size=size: _grown(tensor, size)),  # type: ignore[misc]
-        )
-
-
-def _parameters(function: Function) -> list[str]:
-    try:
-        return list(inspect.signature(getattr(function, "forward", function)).parameters)
-    except (TypeError, ValueError):
-        return []
-
-
-def _reversed(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements in the opposite order."""
-    twin = copied(tensor)
-    if 0 in tensor.stride():
-        return twin
-    with torch.no_grad():
-        return twin.copy_(tensor.detach().flatten().flip(0).reshape(tensor.shape))
-
-
-def _grown(tensor: torch.Tensor, size: int) -> torch.Tensor:
-    """With one more wherever a dimension has ``size``: the last entries once more."""
-    found = tensor.detach()
-    for axis in [axis for axis, each in enumerate(tensor.shape) if each == size]:
-        found = torch.cat([found, found.narrow(axis, size - 1, 1)], axis)
-    return copied(found.requires_grad_(tensor.requires_grad))
-
-
-def _other(value: Value) -> Value:
-    """Another number or truth of the same type, None for other arguments."""
-    if isinstance(value, bool):
-        return not value
-    return value + 1 if type(value) in (int, float) else None

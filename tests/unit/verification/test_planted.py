@@ -18,11 +18,12 @@ from framefuse.codegen.llvm import pointwise, reductions
 from framefuse.codegen.llvm.builder import Builder
 from framefuse.driver import passes as driver_passes
 from framefuse.fuse import passes as fuse_passes
+from framefuse.fuse.memory import in_place
 from framefuse.guards import program as guards
 from framefuse.ir import ops
 from framefuse.ir.passes import Pass
+from framefuse.lower import aliases, diagonals, indexing, rules, values
 from framefuse.lower import element as e
-from framefuse.lower import rules
 
 Patch = pytest.MonkeyPatch
 
@@ -125,7 +126,16 @@ FAULTS = {
             (lo.slice(input, (1,), (1,), (5,)), lo.slice(input, (0,), (1,), (1,))), 0)),
         lambda x: torch.roll(x.cos(), 1, 0) * 3, lambda: (_x(6),), "lower", "roll",
     ),
+    "a write is not seen in what it is a part of": Fault(
+        lambda patch: [patch.setattr(room, "scatter", lambda builder, path, contents, new: contents)
+                       for room in (aliases, indexing, values, diagonals)],
+        lambda x: _written_in_part(x) * 2, lambda: (_x(3, 4),), "lower", "add_",
+    ),
     # ---- fusion ----
+    "fuse writes over what is still to be read": Fault(
+        lambda patch: patch.setattr(in_place, "_precedes", lambda *given: True),
+        lambda x, y: ((x @ y).t() + x @ y).tanh(), lambda: (_x(300, 5) - 1, _x(5, 300) - 1), "fuse", "add",
+    ),
     "fuse swaps the operands of a difference": Fault(
         _in_fuse(lambda node, operands, build: build.pointwise("sub", *reversed(operands))
                  if node.op == "sub" else None),
@@ -190,6 +200,12 @@ def _doubled(rule: registry.Vjp) -> registry.Vjp:
     return doubled
 
 
+def _written_in_part(x: Tensor) -> Tensor:
+    y = x.exp()
+    y[1:].add_(1)
+    return y
+
+
 def _unshifted(lo: Any, input: Any, dim: int) -> Any:
     powers = lo.compute(e.exp, input)
     return lo.compute(lambda a, s: a / s, powers, lo.reduce("sum", powers, (dim,), True))
@@ -202,6 +218,33 @@ def test_a_planted_fault_is_found(name: str, monkeypatch: Patch) -> None:
     found = framefuse.verify(fault.program, *fault.inputs(), training=fault.training)
     assert not found.ok
     assert (found.stage, found.call) == (fault.stage, fault.call), str(found)
-    if found.case is not None:
-        assert len([line for line in found.text.splitlines() if line]) <= 15, found.text
+    assert len([line for line in found.text.splitlines() if line]) <= 15, found.text
+    space: dict[str, Any] = {}
+    exec(compile(found.text, name, "exec"), space)
+    test = next(value for key, value in space.items() if key.startswith("test_"))
+    with pytest.raises(AssertionError):
+        test()
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("name", ["numbers are recorded as others", "no guard holds a flag"])
+def test_what_no_captured_stretch_shows_is_made_smaller_too(name: str, monkeypatch: Patch) -> None:
+    fault = FAULTS[name]
+    fault.plant(monkeypatch)
+    found = framefuse.minify(fault.program, *fault.inputs())
+    assert found.call == fault.call and len([line for line in found.text.splitlines() if line]) <= 15
+    monkeypatch.undo()
+
+
+def _sized(x: Tensor) -> Tensor:
+    return x.sin() * x.shape[0] if x.shape[1] <= 4 else x.cos()
+
+
+def test_a_size_that_no_guard_holds_is_shown_by_a_program_of_its_own(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(
+        driver_passes, "build",
+        lambda assumptions, **rest: guards.build(dataclasses.replace(assumptions, relations=()), **rest),
+    )  # fmt: skip
+    found = framefuse.verify(_sized, _x(3, 4))
+    assert found.stage == "guards" and "x.shape[0] <= 4" in found.text, str(found)
     monkeypatch.undo()

@@ -1,0 +1,98 @@
+"""Looks for the smallest program that a trace serves which was made for another argument, and writes it as a test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from framefuse import api
+from framefuse.ir.values import Function, Keywords, Value
+from framefuse.verification.nearness import unlike
+
+TWO = "    if {}:\n        return x + 1\n    return x - 1"
+SHAPE = "x.shape[0]"
+
+
+@dataclass(frozen=True, slots=True)
+class GuardCase:
+    """A function of a tensor ``x``, perhaps of a number too, and the arguments with which it is called in turn, each
+    as an expression: the last of them is another than those before.
+    """
+
+    about: str
+    parameters: str
+    body: str
+    calls: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The case as a file that runs and is a test."""
+        return "\n".join(
+            [
+                f'"""guards: {self.about}"""',
+                "import torch",
+                "",
+                "import framefuse",
+                "",
+                "",
+                f"def f({self.parameters}):",
+                self.body,
+                "",
+                "",
+                "def test_a_trace_serves_what_it_was_made_for():",
+                "    fast = framefuse.compile(f)",
+                f"    for given in [{', '.join(self.calls)}]:",
+                "        torch.testing.assert_close(fast(*given), f(*given))",
+                "",
+            ]
+        )
+
+    def shows(self, options: Keywords) -> bool:
+        """Whether compiled code gives another result than eager's."""
+        space: dict[str, Value] = {"torch": torch}
+        exec(compile(f"def f({self.parameters}):\n{self.body}", f"<{self.about}>", "exec"), space)
+        function: Function = space["f"]
+        fast = api.compile(function, options=options)
+        for call in self.calls:
+            args = eval(call, {"torch": torch})
+            try:
+                found = fast(*args)
+            except Exception:
+                return True
+            if unlike(found, function(*args), None):
+                return True
+        return False
+
+
+def guard_case(about: str, was: Value, now: Value, options: Keywords) -> GuardCase | None:
+    """The first case that shows that a trace made for ``was`` serves ``now``: a number or truth, a size where both are
+    shapes, other values of a tensor where both are None; None where no case does.
+    """
+    return next((case for case in _cases(about, was, now) if case.shows(options)), None)
+
+
+def _cases(about: str, was: Value, now: Value) -> Iterator[GuardCase]:
+    if was is None:
+        calls = _called("(torch.tensor([1.0, -2.0]),)", "(torch.tensor([-2.0, 1.0]),)")
+        bodies, parameters = ["    return x * float(x[0])", TWO.format("x[0] > 0")], "x"
+    elif isinstance(was, torch.Size):
+        calls = _called(*(f"(torch.ones({size[0]}),)" for size in (was, now)))
+        bodies, parameters = [f"    return x * {SHAPE}", *_decided(SHAPE, was[0], now[0])], "x"
+    else:
+        calls, parameters = _called(*(f"(torch.ones(2), {value!r})" for value in (was, now))), "x, n"
+        bodies = [TWO.format("n")] if isinstance(was, bool) else ["    return x * n", *_decided("n", was, now)]
+    for body in bodies:
+        yield GuardCase(about, parameters, body, calls)
+
+
+def _called(was: str, now: str) -> tuple[str, ...]:
+    """Two calls that record and run a trace, and one that it is not for."""
+    return was, was, now
+
+
+def _decided(name: str, was: Value, now: Value) -> Sequence[str]:
+    """Bodies in which a number decides a branch."""
+    order = f"{name} <= {was!r}" if now > was else f"{name} >= {was!r}"
+    return [TWO.format(order), TWO.format(f"{name} == {was!r}")]

@@ -1,0 +1,85 @@
+"""Changes the arguments of a program: what a trace was made for, or must hold for as well."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from framefuse.ir.values import Function, Value
+from framefuse.verification.runs import Program, copied, mapped, tensors
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """The program on other arguments: ``text`` says what is another, from ``was`` to ``now``, as
+    :func:`framefuse.verification.guard_case.guard_case` takes them.
+    """
+
+    text: str
+    program: Program
+    was: Value = None
+    now: Value = None
+
+
+def variants(program: Program) -> Iterator[Variant]:
+    """The program on other arguments, each with what is another: tensors of other values, one number at a time, the
+    mode of a module. Guards must tell them apart, or the trace hold for both.
+    """
+    args, kwargs = program.args, program.kwargs
+    names = _parameters(program.function)
+    others = replace(program, args=mapped(args, _reversed), kwargs=mapped(kwargs, _reversed))
+    yield Variant("other values", others)
+    for place, value in enumerate(args):
+        other = _other(value)
+        if other is not None:
+            name = names[place] if place < len(names) else f"args[{place}]"
+            text = f"{name} was {value!r}, is {other!r}"
+            changed = replace(program, args=(*args[:place], other, *args[place + 1 :]))
+            yield Variant(text, changed, value, other)
+    for key, value in kwargs.items():
+        other = _other(value)
+        if other is not None:
+            changed = replace(program, kwargs={**kwargs, key: other})
+            yield Variant(f"{key} was {value!r}, is {other!r}", changed, value, other)
+    for size in sorted({size for tensor in tensors((args, kwargs)) for size in tensor.shape if size > 1}):
+        changed = replace(
+            program,
+            args=mapped(args, lambda tensor, size=size: _grown(tensor, size)),  # type: ignore[misc]
+            kwargs=mapped(kwargs, lambda tensor, size=size: _grown(tensor, size)),  # type: ignore[misc]
+        )
+        text = f"sizes of {size} are {size + 1}"
+        yield Variant(text, changed, torch.Size((size,)), torch.Size((size + 1,)))
+
+
+def _parameters(function: Function) -> list[str]:
+    try:
+        return list(inspect.signature(getattr(function, "forward", function)).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+def _reversed(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements in the opposite order."""
+    twin = copied(tensor)
+    if 0 in tensor.stride():
+        return twin
+    with torch.no_grad():
+        return twin.copy_(tensor.detach().flatten().flip(0).reshape(tensor.shape))
+
+
+def _grown(tensor: torch.Tensor, size: int) -> torch.Tensor:
+    """With one more wherever a dimension has ``size``: the last entries once more."""
+    found = tensor.detach()
+    for axis in [axis for axis, each in enumerate(tensor.shape) if each == size]:
+        found = torch.cat([found, found.narrow(axis, size - 1, 1)], axis)
+    return copied(found.requires_grad_(tensor.requires_grad))
+
+
+def _other(value: Value) -> Value:
+    """Another number or truth of the same type, None for other arguments."""
+    if isinstance(value, bool):
+        return not value
+    return value + 1 if type(value) in (int, float) else None
