@@ -21,7 +21,7 @@ from framefuse import _native
 from framefuse.guards.arithmetic import Arithmetic
 from framefuse.guards.check import Texts, same_atom
 from framefuse.guards.members import Dicts, Members
-from framefuse.guards.source_nodes import MISSING, Instruction, Node, Nodes, Part, can_change_class, resolve
+from framefuse.guards.source_nodes import MISSING, Instruction, Node, Nodes, Part, can_change_class, held_below, resolve
 from framefuse.ir.classes import immutable
 from framefuse.ir.comparisons import RealRelation, Relation
 from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec
@@ -100,6 +100,7 @@ class _Builder:
         program = self.assemble(
             [self.constants, self.front, early.part, self.words, *self.blocks.values(), self.late, last.part]
         )
+        self.nodes.forget()
         return Guards(program, dict(self.numbers.number_of), register_of)
 
     def assemble(self, parts: list[Part]) -> GuardProgram:
@@ -188,7 +189,7 @@ class _Builder:
     def lies_fast(self, node: Node) -> bool:
         """Whether the program settles what the node holds; so does what lies in a long-lived tuple or method."""
         base = node.base
-        if not node.settled and base is not None and resolve(node) is not MISSING:
+        if not node.settled and node.source.kind in FAST and base is not None and resolve(node) is not MISSING:
             fit = resolve_again(node) is node.known and not issubclass(type(node.known), torch.Tensor)
             node.settled = fit and self.fixed(base.known, node.source.kind) and self.settle(base)
         return node.settled
@@ -269,7 +270,11 @@ class _Builder:
 
     def once(self, part: Part, reason: object, *instruction: Value) -> None:
         """Adds an instruction that may be stated by several facts."""
-        mark = (id(part), instruction[0], instruction[1], *map(repr, instruction[2:]))
+        mark: tuple[Hashable, ...]
+        if len(instruction) == 3 and type(instruction[2]) is str:  # most are names that are absent
+            mark = (id(part), *instruction)
+        else:
+            mark = (id(part), instruction[0], instruction[1], *map(repr, instruction[2:]))
         if mark not in self.done:
             self.done.add(mark)
             part.add(reason, *instruction)
@@ -493,8 +498,7 @@ def _defining(place: Node) -> list[type]:
 
 def resolve_again(node: Node) -> Value:
     """What the place holds now, whatever was assumed of it."""
-    fresh = Node(node.source, node.base, node.key)
-    return resolve(fresh)
+    return MISSING if node.base is None else held_below(node)
 
 
 def span(spec: TensorSpec) -> int:
@@ -521,6 +525,7 @@ def _instance_like(kind: type) -> Value:
     return _Movable() if not immutable(kind) or issubclass(kind, types.ModuleType) else 0
 
 
+FAST = frozenset(("item", "func", "self"))  # what of a holder may never change
 RULES: dict[str, Callable[[_Builder, Fact, Node], None]] = {
     "is": _Builder.identity,
     "type": _Builder.type_of,

@@ -82,6 +82,11 @@ class Nodes:
             self._keep.append(source)
         return node
 
+    def forget(self) -> None:
+        """Lets go of all places, which hold each other, without leaving them to the collector."""
+        for node in self._by_id.values():
+            node.children.clear()
+
 
 def resolve(node: Node) -> Value:
     """What a place below a long-lived object holds now, MISSING when that is unknown or there is nothing.
@@ -89,11 +94,18 @@ def resolve(node: Node) -> Value:
     Attributes read by ``getattr`` are left out: they may be made anew at each read.
     """
     if node.known is MISSING and node.base is not None:
-        holder = resolve(node.base)
-        if holder is not MISSING:
-            key = node.source.key if node.key is None else resolve(node.key)
-            node.known = _read(node.source.kind, holder, key)
+        node.known = held_below(node)
     return node.known
+
+
+def held_below(node: Node) -> Value:
+    """What a place with a base holds now, whatever was assumed of it."""
+    base = node.base
+    assert base is not None
+    holder = base.known if base.known is not MISSING else resolve(base)
+    if holder is MISSING:
+        return MISSING
+    return _read(node.source.kind, holder, node.source.key if node.key is None else resolve(node.key))
 
 
 def _read(kind: str, holder: Value, key: Value) -> Value:

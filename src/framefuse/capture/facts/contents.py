@@ -380,7 +380,7 @@ class Contents:
             self.sources.host.fault(fault)
 
     def guard_empty_dicts(self, holder: Value, names: tuple[str, ...]) -> int:
-        """States that the dicts at these names in the instance dict of a known object hold nothing; gives
+        """States that the dicts of C code at these names in the instance dict of a known object hold nothing; gives
         how many of the names that is done for.
         """
         try:
@@ -392,7 +392,7 @@ class Contents:
             content, facts, line = state[0], sources.facts, sources.host.line()
             for done, name in enumerate(names):
                 value = content[name]
-                kind, number, place = type(value), id(value), (id(content), "item", (str, name))
+                number, place = id(value), (id(content), "item", (str, name))
                 if place in sources.written or number in self.changed:
                     return done
                 if place in sources.seen:
@@ -405,9 +405,7 @@ class Contents:
                 sources.known[number] = (value, source)
                 sources.seen[place] = value
                 facts[(id(source), "is", number)] = Fact(source, "is", value, line)
-                if kind is not dict:
-                    sources.stated_types.add(number)
-                    facts[(id(source), "type", kind)] = Fact(source, "type", kind, line)
+                sources.stated_types.add(number)  # of a dict of C code its identity tells the type
                 sources.stated_lengths.add(number)
                 facts[(id(source), "length", 0)] = Fact(source, "length", 0, line)
             return len(names)

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import torch
 
-from framefuse.capture.facts.atoms import ATOMS, CARRIED, SINGLETONS, TEXTS
+from framefuse.capture.facts.atoms import ATOMS, CARRIED, CONTAINERS, SINGLETONS, TEXTS
 from framefuse.capture.facts.kinds import is_plain
 from framefuse.capture.facts.numbers import TRACKED, bare, floating, integer, pin_nested, plain_number
 from framefuse.capture.facts.owner import Question
@@ -457,7 +457,8 @@ class Sources:
             entry = self.known.get(id(holder))
             if entry is not None and self.host.alive and not issubclass(type(holder), (type, types.FunctionType)):
                 self.stated_types.add(id(holder))
-                self.fact(entry[1], "type", type(holder))
+                if not (isinstance(holder, CONTAINERS) and immutable(type(holder)) and is_held(holder, entry[1])):
+                    self.fact(entry[1], "type", type(holder))  # of Python's own containers another fact tells it
         except Exception as fault:
             self.host.fault(fault)
 

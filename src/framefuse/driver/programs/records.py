@@ -36,11 +36,14 @@ class Unstorable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How values of one class are written: ``parts`` gives what ``make`` takes. ``shared``: equal ones are one."""
+    """How values of one class are written: ``parts`` gives what ``make`` takes. ``shared``: equal ones are one.
+    ``spread``: it takes them one by one.
+    """
 
     parts: Callable[[Value], Iterable[Value]]
-    make: Callable[[list[Value]], Value]
+    make: Callable[..., Value]
     shared: bool = True
+    spread: bool = False
 
 
 def _items(value: dict[Value, Value]) -> list[Value]:
@@ -63,7 +66,7 @@ def _class(value: type) -> Row:
     names = [each.name for each in fields(value) if each.init]
     read = operator.attrgetter(*names)
     parts = read if len(names) > 1 else lambda found: (read(found),)
-    return Row(parts, lambda given: value(*given), value not in IDENTITY)
+    return Row(parts, value, value not in IDENTITY, spread=True)
 
 
 def _text(value: Value) -> tuple[str]:
@@ -202,10 +205,11 @@ def written(value: Value, describe: Stranger) -> bytes:
 def read(data: bytes, strangers: Callable[[Sequence[Value]], Value]) -> Value:
     """The value of ``written``; ``strangers`` finds one by its description."""
     root, constants, records = marshal.loads(data)
-    makers = [row.make for row in ROWS.values()]
+    rows = [(row.make, row.spread) for row in ROWS.values()]
+    rows.append((lambda parts: strangers(parts[1:]), False))  # STRANGER
     values: list[Value] = [None] * len(records) + constants[::-1]
-    for place, record in enumerate(records):
-        parts = [values[number] for number in record[1:]]
-        kind = record[0]
-        values[place] = strangers(parts[1:]) if kind == STRANGER else makers[kind](parts)
+    held = values.__getitem__
+    for place, (kind, *numbers) in enumerate(records):  # there are tens of thousands
+        make, spread = rows[kind]
+        values[place] = make(*map(held, numbers)) if spread else make([*map(held, numbers)])
     return values[root]
