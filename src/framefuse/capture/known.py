@@ -49,7 +49,6 @@ _known(collections.OrderedDict, pure=True, iterates=True, takes="all")
 _known(collections.defaultdict, pure=True, iterates=True)
 _known(collections.Counter, collections.ChainMap, collections.UserDict, pure=True)
 _known(functools.partialmethod, functools.cached_property, pure=True)
-_known(functools.cmp_to_key, pure=True)
 
 # ---- functions of Python that look at a function and do not call it -------------------------------------------------
 

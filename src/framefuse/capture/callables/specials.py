@@ -344,6 +344,12 @@ def _sorted(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -
     return MISSING
 
 
+@special(equivalents.order_of)
+def _order_of(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    asked = any(python_method(type(key), "__lt__") is not None for key in args[0])
+    return machine.calls.call(frame, equivalents.order_by_less if asked else equivalents.order_by_pairs, args, kwargs)
+
+
 @special(sum, pure=True, keeps_numbers=True, walks="alone")
 def _sum(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if needs_python(args, "__add__", "__radd__"):

@@ -101,7 +101,7 @@ class Calls:
                     return self._special(special, frame, target, args, kwargs, continuation)
                 in_python = equivalent_of(target, args, False)
                 if in_python is None:
-                    in_python = method_in_python(target) if needs_python(args) else None
+                    in_python = method_in_python(target) if needs_python((*args, *kwargs.values())) else None
                     if in_python is None:
                         break
                     args = (target.__self__, *args)

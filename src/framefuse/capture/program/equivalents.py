@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import types
 from collections.abc import Iterator
@@ -134,14 +135,47 @@ def sorted_(iterable: Value, *, key: Value = None, reverse: bool = False) -> lis
     if key is None:
         values.sort(reverse=reverse)
         return values
-    pairs = [(key(value), number if not reverse else -number) for number, value in enumerate(values)]
-    order = _order(pairs, reverse)
-    return [values[abs(number)] for _, number in order]
+    return [values[number] for number in order_of([key(value) for value in values], reverse)]
 
 
-def _order(pairs: list[Value], reverse: bool) -> list[Value]:
+def order_of(keys: list[Value], reverse: bool) -> list[int]:
+    """The places of the keys in the order of a stable sort; the machine takes one of the ways below."""
+    return order_by_pairs(keys, reverse)
+
+
+def order_by_pairs(keys: list[Value], reverse: bool) -> list[int]:
+    """As :func:`order_of`, of keys that C compares."""
+    pairs = [(key, number if not reverse else -number) for number, key in enumerate(keys)]
     pairs.sort(reverse=reverse)
-    return pairs
+    return [abs(number) for _, number in pairs]
+
+
+def order_by_less(keys: list[Value], reverse: bool) -> list[int]:
+    """As :func:`order_of`, of keys that compare by Python: asks of them what CPython asks of a short list, ``<`` alone
+    and in its order.
+    """
+    order = [*range(len(keys))]
+    if reverse:
+        order.reverse()
+    sorted_to = min(len(order), 2)
+    if sorted_to == 2:
+        falls = bool(keys[order[1]] < keys[order[0]])
+        while sorted_to < len(order) and bool(keys[order[sorted_to]] < keys[order[sorted_to - 1]]) is falls:
+            sorted_to += 1
+        if falls:
+            order[:sorted_to] = order[:sorted_to][::-1]
+    for place in range(sorted_to, len(order)):
+        pivot, low, high = order[place], 0, place
+        while low < high:
+            middle = (low + high) >> 1
+            if keys[pivot] < keys[order[middle]]:
+                high = middle
+            else:
+                low = middle + 1
+        order.insert(low, order.pop(place))
+    if reverse:
+        order.reverse()
+    return order
 
 
 def max_(*values: Value, key: Value = None, default: Value = ABSENT) -> Value:
@@ -165,6 +199,36 @@ def _best(name: str, values: Value, key: Value, default: Value) -> Value:
         if (other > score) if name == "max" else (other < score):
             best, score = value, other
     return best
+
+
+class Compared:
+    """What a function that ``functools.cmp_to_key`` gives makes of a value."""
+
+    __slots__ = ("compare", "obj")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, compare: Value, obj: Value) -> None:
+        self.compare, self.obj = compare, obj
+
+    def __lt__(self, other: Value) -> bool:
+        return self.compare(self.obj, other.obj) < 0
+
+    def __gt__(self, other: Value) -> bool:
+        return self.compare(self.obj, other.obj) > 0
+
+    def __eq__(self, other: Value) -> bool:
+        return self.compare(self.obj, other.obj) == 0
+
+    def __le__(self, other: Value) -> bool:
+        return self.compare(self.obj, other.obj) <= 0
+
+    def __ge__(self, other: Value) -> bool:
+        return self.compare(self.obj, other.obj) >= 0
+
+
+@equivalent(functools.cmp_to_key)
+def cmp_to_key_(mycmp: Value) -> Value:
+    return functools.partial(Compared, mycmp)
 
 
 def count_elements(counts: Value, iterable: Value) -> None:

@@ -24,6 +24,10 @@ def add_all_(holder: Value, *iterables: Value) -> None:
             holder.add(value)
 
 
+def sort_(holder: Value, *, key: Value = None, reverse: bool = False) -> None:
+    holder[:] = sorted(holder, key=key, reverse=reverse)
+
+
 def update_(holder: Value, given: Value = (), /, **named: Value) -> None:
     if hasattr(given, "keys"):
         for key in given.keys():
@@ -60,6 +64,7 @@ def difference_(holder: Value, *iterables: Value) -> Value:
 # The owners are of these very types: what a class of the program overrides, the methods of C do not call.
 METHODS: dict[tuple[type, str], Function] = {
     (list, "extend"): extend_,
+    (list, "sort"): sort_,
     (deque, "extend"): extend_,
     (deque, "extendleft"): extend_left_,
     (set, "update"): add_all_,

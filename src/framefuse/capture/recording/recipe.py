@@ -170,6 +170,8 @@ class Recipes:
             if not _lasting(value):
                 return self.refuse(f"a {kind.__name__} made during the call")
             return Build("const", value)
+        if _of_module(value):
+            return Build("const", value)
         return self._instance(value, kind, number)
 
     def _says_types(self, value: Value) -> bool:
@@ -325,10 +327,18 @@ def _own_state(value: Value) -> dict[str, Value]:
 
 def _lasting(value: Value) -> bool:
     """Whether a type, function, builtin or module outlives the call by its place in a module."""
-    if isinstance(value, types.FunctionType):
-        there: Value = sys.modules.get(value.__module__)
-        for name in value.__qualname__.split("."):
-            there = getattr(there, name, None)
-        return getattr(there, "__func__", there) is value  # a class method is bound anew at each look
-    return True
+    return not isinstance(value, types.FunctionType) or _found(value)
 
+
+def _of_module(value: Value) -> bool:
+    """Whether a callable of an extension, as those written in Cython, lies in its module by its name."""
+    if not written_in_c(type(value)) or not callable(value) or not isinstance(getattr(value, "__module__", None), str):
+        return False
+    return isinstance(getattr(value, "__qualname__", None), str) and _found(value)
+
+
+def _found(value: Value) -> bool:
+    there: Value = sys.modules.get(value.__module__)
+    for name in value.__qualname__.split("."):
+        there = getattr(there, name, None)
+    return getattr(there, "__func__", there) is value  # a class method is bound anew at each look
