@@ -151,6 +151,26 @@ def test_the_program_itself_is_told():
         assert f(torch.full((2,), number)).tolist() == [number * 100 + 1] * 2
 
 
+def test_all_spellings_say_the_same():
+    """At every call, before and after a break; what is kept from compilers is told of none."""
+    from torch._dynamo import is_compiling
+
+    def asks():
+        return torch.compiler.is_compiling(), is_compiling(), torch._dynamo.external_utils.is_compiling()
+
+    kept = torch.compiler.disable(asks)
+
+    def program(x):
+        before = asks()
+        scale = x.sum().item()
+        print(end="")
+        return x * scale, before, asks(), kept()
+
+    f = framefuse.compile(program)
+    for number in (1.0, 2.0, 3.0):
+        assert f(torch.full((2,), number))[1:] == ((True,) * 3, (True,) * 3, (False,) * 3)
+
+
 class Kept(nn.Module):
     @torch.compiler.disable
     def forward(self, x: Any) -> Any:

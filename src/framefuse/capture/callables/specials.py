@@ -25,7 +25,7 @@ from framefuse.capture.facts.settle import cell_contents
 from framefuse.capture.interp.continuations import PUSH_TRUTH, NextCall, PushChecked
 from framefuse.capture.interp.machine import Machine, Special
 from framefuse.capture.interp.protocols import BUILTINS
-from framefuse.capture.interp.registry import needs_python, special
+from framefuse.capture.interp.registry import NAMED_EQUIVALENTS, needs_python, special
 from framefuse.capture.program import equivalents
 from framefuse.capture.program.frame import Frame, FrameView, InterpretedGenerator
 from framefuse.capture.program.iterators import RangeIterator
@@ -441,6 +441,12 @@ def _is_compiling(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywo
     kept = any(getattr(each.function, "_torchdynamo_disable", False) for each in machine.frames)
     frame.stack.append(not own and not kept)
     return None
+
+
+# ``torch._dynamo.is_compiling``, in a module that nothing here imports.
+NAMED_EQUIVALENTS["torch._dynamo.external_utils", "is_compiling"] = (
+    lambda args, kwargs: not args and not kwargs, torch.compiler.is_compiling
+)  # fmt: skip
 
 
 @special(torch.autograd.profiler.record_function.__enter__, torch.autograd.profiler.record_function.__exit__)

@@ -211,19 +211,19 @@ class Compared:
         self.compare, self.obj = compare, obj
 
     def __lt__(self, other: Value) -> bool:
-        return self.compare(self.obj, other.obj) < 0
+        return bool(self.compare(self.obj, other.obj) < 0)
 
     def __gt__(self, other: Value) -> bool:
-        return self.compare(self.obj, other.obj) > 0
+        return bool(self.compare(self.obj, other.obj) > 0)
 
     def __eq__(self, other: Value) -> bool:
-        return self.compare(self.obj, other.obj) == 0
+        return bool(self.compare(self.obj, other.obj) == 0)
 
     def __le__(self, other: Value) -> bool:
-        return self.compare(self.obj, other.obj) <= 0
+        return bool(self.compare(self.obj, other.obj) <= 0)
 
     def __ge__(self, other: Value) -> bool:
-        return self.compare(self.obj, other.obj) >= 0
+        return bool(self.compare(self.obj, other.obj) >= 0)
 
 
 @equivalent(functools.cmp_to_key)
