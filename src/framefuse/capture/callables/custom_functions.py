@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import types
-
 import torch
 
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import special
+from framefuse.capture.program.equivalents import CALLED
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.lookups import type_get
 from framefuse.capture.program.markers import MISSING, Outcome
@@ -67,11 +66,13 @@ def _apply(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) ->
 def _forward(
     machine: Machine, function: type[torch.autograd.Function], context: Context, operands: tuple[Value, ...]
 ) -> Value:
-    steps: dict[str, types.FunctionType] = {name: getattr(function, name) for name in ("forward", "setup_context")}
+    def run(name: str, *args: Value) -> Value:  # it may be a class method, or any object that can be called
+        return machine.call_nested(CALLED, (getattr(function, name), *args))
+
     if type_get(function, "setup_context") is type_get(torch.autograd.Function, "setup_context"):
-        return machine.call_nested(steps["forward"], (context, *operands))
-    value = machine.call_nested(steps["forward"], operands)
-    machine.call_nested(steps["setup_context"], (context, operands, value))
+        return run("forward", context, *operands)
+    value = run("forward", *operands)
+    run("setup_context", context, operands, value)
     return value
 
 

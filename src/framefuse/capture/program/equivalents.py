@@ -266,8 +266,8 @@ def items_of(holder: dict[Value, Value]) -> Value:
         yield key, holder[key]
 
 
-def _called(function: Value) -> Value:
-    return function()
+def _called(function: Value, *args: Value) -> Value:
+    return function(*args)
 
 
 def until_(function: Value, sentinel: Value) -> Value:
@@ -322,7 +322,7 @@ def _backwards(sequence: Value, count: int) -> Value:
 
 FORWARDS: Value = forwards
 LISTED: Value = list_  # the elements of what is iterated by its __getitem__
-CALLED: Value = _called  # what the factory of a defaultdict makes
+CALLED: Value = _called  # of what can be called in any way: what the factory of a defaultdict makes
 
 
 def run_body(function: Value, space: Value) -> Value:
