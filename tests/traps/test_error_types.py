@@ -92,7 +92,7 @@ class Marked(torch.Tensor):
         return super().__torch_function__(func, types, args, kwargs or {})
 
 
-@trap(traces=1, hits=0, waits="tensor-kind")
+@trap(traces=2, hits=2)
 def a_subclass_with_a_torch_function(compiled):
     Marked.calls.clear()
     f = compiled(lambda x: (x + 1) * 2)

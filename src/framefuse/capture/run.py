@@ -21,6 +21,7 @@ from framefuse.capture.callables import (
     scans,
     slot_methods,
     specials,
+    subclasses,
     text_functions,
     transforms,
 )
@@ -73,6 +74,7 @@ ROWS = (
     scans,
     slot_methods,
     specials,
+    subclasses,
     text_functions,
     transforms,
     opcodes,

@@ -11,7 +11,7 @@ import torch
 from framefuse import _native
 from framefuse.guards.check import is_dense, same_atom
 from framefuse.guards.source_nodes import MISSING
-from framefuse.ir.facts import Assumptions, Input, Source
+from framefuse.ir.facts import Assumptions, Input, Source, TensorSpec
 from framefuse.ir.values import Value
 
 NUMBERS = {"int": int, "float": float}
@@ -48,11 +48,15 @@ def moving(known: Iterable[Assumptions], arguments: Sequence[Value]) -> frozense
 def _lies_otherwise(entry: Input, arguments: Sequence[Value], values: dict[Source, Value]) -> bool:
     """Whether a tensor that was dense is not now, or has another stride where one of more than 1 was held."""
     spec = entry.spec
+    with torch._C.DisableTorchFunctionSubclass():  # a class of the program's would see the questions
+        return _is_laid_otherwise(spec, value_at(entry.source, arguments, values))
+
+
+def _is_laid_otherwise(spec: TensorSpec, now: Value) -> bool:
     if spec.order is None and not any(isinstance(stride, int) and stride > 1 for stride in spec.strides or ()):
         return False
-    now = value_at(entry.source, arguments, values)
     if not isinstance(now, torch.Tensor) or type(now) is not spec.type:
-        return False  # a class of the program's would see the questions
+        return False
     if now.layout is not torch.strided or now.dim() != len(spec.sizes):
         return False
     if spec.order is not None:

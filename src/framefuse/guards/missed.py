@@ -122,7 +122,8 @@ class _Numbers:
         held, (kind, dimension) = value_at(source, self.values, {}), part
         try:
             if kind in ("size", "stride"):
-                return (held.shape if kind == "size" else held.stride())[dimension]
+                with torch._C.DisableTorchFunctionSubclass():  # a class of the program's would see the question
+                    return (held.shape if kind == "size" else held.stride())[dimension]
             return len(held) if kind == "count" else held.item() if kind == "scalar" else held
         except Exception:  # the call at hand has something else there: what it was compared with is told alone
             return MISSING

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import torch
+
 from framefuse.ir.values import Value
 
 IMMUTABLE_TYPE = 1 << 8
+PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
+DEFAULT: Value = vars(torch.Tensor)["__torch_function__"].__func__  # what torch does where no class says otherwise
 
 
 def immutable(kind: type) -> bool:
@@ -35,3 +39,9 @@ def of_extension(function: Value) -> bool:
     """
     kind = type(getattr(function, "__self__", None)).__name__
     return kind == "PyCapsule" or kind.startswith("pybind11_detail_function_record")
+
+
+def as_torch_does(kind: type) -> bool:
+    """Whether torch's functions do with tensors of a class what they do with any, and give that class or none."""
+    override: Value = getattr(kind, "__torch_function__", None)
+    return getattr(override, "__func__", override) in (DEFAULT, torch._C._disabled_torch_function_impl)

@@ -81,6 +81,11 @@ def same(lo: Lowering, input: Node, memory_format: Value = None) -> Node:
     return input
 
 
+@rule("Tensor.as_subclass")
+def as_subclass(lo: Lowering, input: Node, cls: type) -> Node:
+    return input
+
+
 @rule("Tensor.copy_")
 def copy_(lo: Lowering, input: Node, other: Node, non_blocking: bool = False) -> Node:
     if other.device != input.device:

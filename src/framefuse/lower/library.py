@@ -164,6 +164,21 @@ class Silent:
 
 
 @dataclass(frozen=True, slots=True)
+class Plainly:
+    """Runs a call whose operands have a class that would say otherwise what it does: the trace has what that said."""
+
+    target: Callable[..., Value]
+
+    def __call__(self, *args: Value, **kwargs: Value) -> Value:
+        with torch._C.DisableTorchFunctionSubclass():
+            return self.target(*args, **kwargs)
+
+    @property
+    def __name__(self) -> str:
+        return getattr(self.target, "__name__", "call")
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
     """Runs a call that gives a sequence, of as many parts as it gave when recorded; raises ValueError otherwise."""
 

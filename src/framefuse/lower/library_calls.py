@@ -8,6 +8,7 @@ import torch
 
 from framefuse.errors import Stop
 from framefuse.ir.builder import ONE, Shape, Unprovable
+from framefuse.ir.classes import PLAIN_TENSORS
 from framefuse.ir.dtypes import BOOL, BY_TORCH
 from framefuse.ir.elements import ELEMENT
 from framefuse.ir.graph import Arg, Node
@@ -23,6 +24,7 @@ from framefuse.lower.context import Lowering
 from framefuse.lower.library import (
     NAMED_PARTS,
     Parts,
+    Plainly,
     Silent,
     UnderAutocast,
     commits,
@@ -85,6 +87,8 @@ class LibraryCalls:
             target = UnderAutocast(target, ())  # an equal one casts nothing more
         if call.warns:
             target = Silent(target)
+        if any(self.trace.metas[value].type not in PLAIN_TENSORS for value in refs((call.args, call.kwargs))):
+            target = Plainly(target)
         known = _constant(operands) and not sized_by_data(call, self.trace.metas)
         if shapes is None and known and of_torch(call.target) and not call.random and _no_numbers(template, named):
             shapes = [tuple(map(expr, meta.sizes)) for meta in metas]

@@ -9,6 +9,7 @@ import torch
 
 from framefuse.errors import Stop
 from framefuse.ir.builder import ONE, ZERO, Unprovable
+from framefuse.ir.classes import PLAIN_TENSORS
 from framefuse.ir.graph import Late, Node, Output, Write
 from framefuse.ir.ops import CALL, TABLE
 from framefuse.ir.stops import reason
@@ -18,7 +19,7 @@ from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, refs
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 from framefuse.lower.gradients import KEPT, Gradients, peel
-from framefuse.lower.library import BeforeWrite, ThroughView, Turned
+from framefuse.lower.library import BeforeWrite, Plainly, ThroughView, Turned
 from framefuse.lower.own_memory import Copies, computed
 from framefuse.lower.values import Values
 
@@ -95,7 +96,13 @@ class Outputs:
         for value in late:
             self._make_late(value)
         self.late[writes:] = self._in_order(self.late[writes:])
+        self.late = [self._plain(call) for call in self.late]
         return tuple(self.found.values())
+
+    def _plain(self, call: Late) -> Late:
+        """A call that no class of its operands decides about."""
+        kinds = {self.trace.metas[value].type for value in refs((call.args, call.kwargs)) if value >= 0}
+        return call if kinds <= {*PLAIN_TENSORS} else replace(call, target=Plainly(call.target))
 
     def _in_order(self, late: Sequence[Late]) -> list[Late]:
         """Calls in the order of the program: what it turns in place, it reads before and behind that."""

@@ -1,33 +1,48 @@
-"""What plans call where they write to inputs of which autograd knows."""
+"""What plans call where they write to inputs of which autograd knows, or whose class says in Python what copies do."""
 
 from __future__ import annotations
 
 import torch
 
+PLAINLY = torch._C.DisableTorchFunctionSubclass  # no class of an input is asked: the trace has what it said
+
+
+def copy_plainly(tensor: torch.Tensor, new: torch.Tensor) -> None:
+    """Writes as ``copy_`` of a plain tensor does."""
+    with PLAINLY():
+        tensor.copy_(new)
+
 
 def copy_uncounted(tensor: torch.Tensor, new: torch.Tensor) -> None:
     """Writes as eager writes running statistics: the tensor's version does not change."""
-    tensor.data.copy_(new)
+    with PLAINLY():
+        tensor.data.copy_(new)
 
 
 def uncounted(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor with a count of writes of its own: what torch keeps for its gradient keeps the other one."""
-    return tensor.data
+    with PLAINLY():
+        return tensor.data
 
 
 def as_it_came(tensor: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
     """``contents`` under the history of a tensor that is about to get another one; no view of that tensor."""
-    view: torch.Tensor = torch.ops.aten._unsafe_view.default(tensor, tensor.shape)
-    view.data = contents
-    return view
+    with PLAINLY():
+        view: torch.Tensor = torch.ops.aten._unsafe_view.default(tensor, tensor.shape)
+        view.data = contents
+        return view
 
 
 def refuse_unwritable(*tensors: torch.Tensor) -> None:
     """Raises where autograd lets nobody write one of the tensors: then the call runs eagerly, with eager's error."""
-    kinds = torch._C._autograd
-    for tensor in tensors:
-        view = tensor._is_view()
-        base = tensor._base if view else None
-        leaf = tensor.requires_grad and (tensor.is_leaf or (base is not None and base.is_leaf))
-        if leaf or (view and kinds._get_creation_meta(tensor) != kinds.CreationMeta.DEFAULT):
+    with PLAINLY():
+        if any(map(_is_unwritable, tensors)):
             raise RuntimeError("an input that autograd lets nobody write")
+
+
+def _is_unwritable(tensor: torch.Tensor) -> bool:
+    kinds = torch._C._autograd
+    view = tensor._is_view()
+    base = tensor._base if view else None
+    leaf = tensor.requires_grad and (tensor.is_leaf or (base is not None and base.is_leaf))
+    return leaf or (view and kinds._get_creation_meta(tensor) != kinds.CreationMeta.DEFAULT)

@@ -32,7 +32,7 @@ from framefuse.capture.program.natives import known_as
 from framefuse.capture.recording import collectives, element_reads
 from framefuse.capture.recording.call_names import call_name
 from framefuse.capture.recording.made_classes import enter_made
-from framefuse.ir.classes import immutable
+from framefuse.ir.classes import as_torch_does, immutable
 from framefuse.ir.containers import elements
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.values import Arguments, Keywords, Value
@@ -87,7 +87,7 @@ class Natives:
         elif kind_hashable(target) and known_as(target).reads_value:
             if any(isinstance(part, torch.Tensor) for part in args):
                 policy, self.refused = None, "item"
-                if target in (int, float) and len(args) == 1 and not kwargs:
+                if target in (int, float) and len(args) == 1 and not kwargs and as_torch_does(type(args[0])):
                     number = self._element(args[0], target is int)
                     if number is not None:
                         self.machine.finish(frame, number, continuation)
@@ -110,7 +110,7 @@ class Natives:
             return None
         holder = getattr(target, "__self__", None)
         given = (holder, *args) if isinstance(holder, torch.Tensor) else args
-        if not given or not isinstance(given[0], torch.Tensor):
+        if not given or not isinstance(given[0], torch.Tensor) or not as_torch_does(type(given[0])):
             return None
         if row.reads_element:
             whole = None if row.kind is None else row.kind is int

@@ -33,6 +33,7 @@ from framefuse.capture.program.lookups import LOOKUPS, python_method, type_get
 from framefuse.capture.program.markers import MISSING, SWITCH, UNBOUND, Outcome
 from framefuse.capture.program.natives import CONVERSIONS, GREATER, LESS
 from framefuse.capture.recording import element_reads
+from framefuse.ir.classes import as_torch_does
 from framefuse.ir.values import Arguments, Keywords, Value
 
 
@@ -41,9 +42,13 @@ def _len(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> O
     if len(args) != 1:
         return MISSING
     value = args[0]
-    if isinstance(value, torch.Tensor) and value.ndim and machine.recorder.alive:
-        frame.stack.append(machine.recorder.size(value, 0))
-        return None
+    if isinstance(value, torch.Tensor) and machine.recorder.alive:
+        if not as_torch_does(type(value)):
+            frame.stack.append(value.__len__())
+            return None
+        if value.ndim:
+            frame.stack.append(machine.recorder.size(value, 0))
+            return None
     method = python_method(type(value), "__len__")
     if method is not None:
         machine.recorder.sources.guard_type(value)

@@ -21,8 +21,12 @@ ATOMS = SINGLETONS | TEXTS | {int, float}
 SEQUENCES = (list, tuple, deque)
 CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 SETS = (set, frozenset)
-# The last three are equal by identity, as are the singletons.
-KEY_ATOMS = frozenset((int, str, bytes, type, types.FunctionType, type(typing.Union))) | SINGLETONS
+CALLABLES = frozenset(
+    (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
+     types.GetSetDescriptorType, types.MethodWrapperType)
+)  # fmt: skip
+# All but numbers and texts are equal by identity, or as what they are bound to is.
+KEY_ATOMS = frozenset((int, str, bytes, type, type(typing.Union))) | SINGLETONS | CALLABLES
 
 
 def is_key(key: Value) -> bool:

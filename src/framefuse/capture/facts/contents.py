@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import types
 from collections import deque
 from dataclasses import dataclass
 
 import torch
 
-from framefuse.capture.facts.atoms import ATOMS, CARRIED, CONTAINERS, SEQUENCES, SETS, is_key
+from framefuse.capture.facts.atoms import ATOMS, CALLABLES, CARRIED, CONTAINERS, SEQUENCES, SETS, is_key
 from framefuse.capture.facts.numbers import integer, plain_number
 from framefuse.capture.facts.sources import Place, Sources
 from framefuse.capture.facts.texts import Text, bare_text
@@ -210,7 +209,7 @@ class Contents:
         if type(key) is tuple:
             for part in key:
                 self._hold_key(part)
-        elif type(key) is types.FunctionType and id(key) in self.sources.known:
+        elif type(key) in CALLABLES and id(key) in self.sources.known:
             self.sources.fact(self.sources.known[id(key)][1], "is", key, id(key))
 
     def _element(self, container: Value, base: Source, key: int, value: Value, free: int) -> Value:

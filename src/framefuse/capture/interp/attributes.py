@@ -24,7 +24,8 @@ from framefuse.capture.program.lookups import python_method, type_get
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.program.services import Found
 from framefuse.capture.program.tracebacks import variables
-from framefuse.ir.classes import written_in_c
+from framefuse.capture.recording.tensors import is_held
+from framefuse.ir.classes import PLAIN_TENSORS, as_torch_does, written_in_c
 from framefuse.ir.facts import Source
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
@@ -334,9 +335,11 @@ class Attributes:
         recorder = self.recorder
         if not recorder.alive:
             return (getattr(holder, name),)
-        if type(holder) not in (torch.Tensor, torch.nn.Parameter):
-            recorder.kill("tensor-kind", f"A {type(holder).__name__}")
-            return (getattr(holder, name),)
+        kind = type(holder)
+        if kind not in PLAIN_TENSORS:
+            found = self._own_attribute(frame, holder, kind, name)
+            if found is not MISSING:
+                return found
         if name == "shape":
             return (recorder.sizes(holder),)
         if name in DIRECT_TENSOR_ATTRIBUTES:
@@ -353,12 +356,34 @@ class Attributes:
             if name in state:
                 free = (type(state[name]) in (int, float) and name in frame.code.stores) or CARRIED
                 value = sources.read(holder, "attr", name, state[name], free)
-                if not sources.knows(holder) and name != "_is_param":
+                if not sources.knows(holder) and name != "_is_param" and not self._is_made_tensor(holder):
                     recorder.kill("tensor-attribute", name)
                 return (value,)
             if on_class is MISSING and sources.knows(holder):
                 sources.fact(Source("getattr", sources.known_source(holder), name), "unset", None, name)
         return (getattr(holder, name),)
+
+    def _own_attribute(self, frame: Frame, holder: Value, kind: type, name: str) -> Found:
+        """An attribute that a subclass of tensors has of its own; MISSING for one that all tensors have, and for what
+        only this object has.
+        """
+        recorder = self.recorder
+        if not is_held(kind):
+            recorder.kill("tensor-kind", f"A {kind.__name__}")
+            return (getattr(holder, name),)
+        recorder.sources.guard_type(holder)
+        recorder.sources.guard_version(kind)
+        on_class = type_get(kind, name)
+        if on_class is type_get(torch.Tensor, name):
+            if on_class is MISSING or name == "__class__" or as_torch_does(kind):
+                return MISSING
+            return (getattr(holder, name),)  # the class is asked for what torch has as a function
+        described = type(on_class)
+        if described is property and isinstance(on_class.fget, types.FunctionType):
+            return self._computed(frame, holder, kind, name, on_class.fget, (holder,))
+        if not hasattr(described, "__set__") and name in object.__getattribute__(holder, "__dict__"):
+            return MISSING
+        return self._class_value(frame, holder, kind, name, on_class)
 
     # Writes ---------------------------------------------------------------------------------------------------------
 
@@ -372,6 +397,14 @@ class Attributes:
             if issubclass(kind, type) or type_get(kind, name) is MISSING:
                 self._store_outside(holder, name, value)
                 return None
+            on_class = type_get(kind, name)
+            if is_held(kind) and not hasattr(type(on_class), "__set__"):
+                self._store_outside(holder, name, value)
+                return None
+            if type(on_class) is property and isinstance(on_class.fset, types.FunctionType) and is_held(kind):
+                recorder.sources.guard_type(holder)
+                recorder.sources.guard_version(kind)
+                return self.machine.calls.call(frame, on_class.fset, (holder, value), {}, DROP)
             return self._store_in_tensor(frame, holder, name, value)
         if type(holder) is types.ModuleType:
             recorder.sources.root(holder)
@@ -411,13 +444,20 @@ class Attributes:
         self.machine.natives.call(frame, setattr, (holder, name, value), {}, DROP)
         return None
 
+    def _is_made_tensor(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor was made in this call: what the program hangs onto it is made again with it."""
+        return id(tensor) in self.recorder.numbers and not self.recorder.sources.knows(tensor)
+
     def _store_outside(self, holder: Value, name: str, value: Value) -> None:
         """A new attribute of a tensor, or one of a class, whose every change voids what is known of its instances."""
         recorder = self.recorder
-        plain = type(holder) in (torch.Tensor, torch.nn.Parameter)
-        if plain and recorder.sources.knows(holder):
+        tensor = isinstance(holder, torch.Tensor) and is_held(type(holder))
+        if tensor and recorder.sources.knows(holder):
             before = object.__getattribute__(holder, "__dict__").get(name, MISSING)
             recorder.journal.place("attr", holder, name, value, before)
+        elif tensor and self._is_made_tensor(holder):
+            object.__getattribute__(holder, "__dict__")[name] = value
+            return
         elif recorder.sources.is_made(holder):
             value = plain_number(value)
             if type(value) is types.FunctionType and not recorder.sources.knows(value):

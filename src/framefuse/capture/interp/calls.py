@@ -31,7 +31,11 @@ from framefuse.capture.program.markers import MISSING, SWITCH, Marker, Outcome
 from framefuse.capture.program.method_equivalents import method_in_python
 from framefuse.capture.program.services import Why
 from framefuse.capture.recording.repeated import call_pure, call_repeated, is_pure, is_repeatable
+from framefuse.capture.recording.tensors import is_held
 from framefuse.ir.values import Arguments, Keywords, Value
+
+# Classes of C whose methods have rows as their classes have them.
+OF_THEIR_CLASS = (torch.Size, torch._C.DisableTorchFunctionSubclass)
 
 
 class Calls:
@@ -93,8 +97,8 @@ class Calls:
                     special = SPECIALS.get((target.__name__, target.__objclass__))
                     if special is not None:
                         args, target = (target.__self__, *args), getattr(target.__objclass__, target.__name__)
-                elif special is None and kind is types.BuiltinFunctionType and type(target.__self__) is torch.Size:
-                    special = SPECIALS.get(getattr(torch.Size, target.__name__))
+                elif special is None and kind is types.BuiltinFunctionType:
+                    special = self._special_method(target)
                     if special is not None:
                         args = (target.__self__, *args)
                 if special is not None:
@@ -181,6 +185,15 @@ class Calls:
             given.append(value)
         return given[0] if len(given) == 1 else tuple(given)
 
+    def _special_method(self, method: types.BuiltinFunctionType) -> Special | None:
+        """What is done in place of a bound method of C, where a mode of torch does not hear of it."""
+        holder = method.__self__
+        if type(holder) in OF_THEIR_CLASS:
+            return SPECIALS.get(getattr(type(holder), method.__name__))
+        if method.__name__ == "as_subclass" and isinstance(holder, torch.Tensor):
+            return SPECIALS.get(torch.Tensor.as_subclass)
+        return None
+
     def _special(
         self,
         special: Special,
@@ -255,7 +268,7 @@ class Calls:
             python_new = python_new or new in CLASS_MAKERS
         if not (python_init or python_new):
             return MISSING
-        if issubclass(cls, torch.Tensor):
+        if issubclass(cls, torch.Tensor) and not (python_new and is_held(cls)):
             self.recorder.kill("tensor-kind", f"A {cls.__name__}")
             return MISSING
         if new in CLASS_MAKERS:

@@ -320,6 +320,19 @@ def _backwards(sequence: Value, count: int) -> Value:
         yield value
 
 
+def overridden(function: Value, holders: list[Value], kinds: Value, args: Value, kwargs: Value) -> Value:
+    """A call of torch on objects whose classes have a ``__torch_function__``: each is asked until one answers;
+    NotImplemented where none does.
+    """
+    for holder in holders:
+        method = holder.__torch_function__
+        value = method(function, kinds, args) if kwargs is None else method(function, kinds, args, kwargs)
+        if value is not NotImplemented:
+            return value
+    return NotImplemented
+
+
+OVERRIDDEN: Value = overridden
 FORWARDS: Value = forwards
 LISTED: Value = list_  # the elements of what is iterated by its __getitem__
 CALLED: Value = _called  # of what can be called in any way: what the factory of a defaultdict makes

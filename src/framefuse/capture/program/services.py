@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Protocol, TypeAlias
 
 from torch.nn import Module
@@ -167,3 +167,4 @@ class Interpreter(Protocol):
     def line(self) -> Line | None: ...
     def site(self) -> Site | None: ...
     def settle(self, memo: Memo) -> None: ...
+    def call_nested(self, function: FunctionType, args: Arguments = (), kwargs: Keywords | None = None) -> Value: ...

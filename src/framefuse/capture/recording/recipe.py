@@ -42,6 +42,7 @@ class Recipes:
         self.recorder = recorder
         self.made: dict[int, tuple[int, Value]] = {}
         self.open: set[int] = set()
+        self.hanging: set[int] = set()  # tensors whose attributes are under way, by id
         self.constants: dict[int, object] = {}  # what is as it is, by number
         self.cells: list[types.CellType] = []  # those made during the call
 
@@ -90,7 +91,17 @@ class Recipes:
             recorder.sources.fact(source, "type", type(value))
             return Build("source", source)
         number = recorder.number(value)
-        return Ref(number) if number is not None else None
+        if number is None:
+            return None
+        state = object.__getattribute__(value, "__dict__")
+        if not state or number in recorder.inputs:
+            return Ref(number)
+        if id(value) in self.hanging:
+            return self.refuse("a tensor that holds itself")
+        self.hanging.add(id(value))
+        pairs = tuple([(name, self.build(part)) for name, part in state.items()])
+        self.hanging.discard(id(value))
+        return Build("call", with_state, (Ref(number), Build("dict", None, pairs)))
 
     def _object(self, value: Value, kind: type) -> object:
         number = len(self.made)
@@ -289,6 +300,12 @@ class Recipes:
 
 
 GROUPS: tuple[type, ...] = (torch.distributed.ProcessGroup,) if torch.distributed.is_available() else ()
+
+
+def with_state(tensor: torch.Tensor, state: dict[str, Value]) -> torch.Tensor:
+    """A tensor with the attributes that the program hung onto it."""
+    object.__getattribute__(tensor, "__dict__").update(state)
+    return tensor
 
 
 def world() -> Value:

@@ -8,10 +8,14 @@ from contextlib import contextmanager
 import torch
 from torch.overrides import TorchFunctionMode
 
+from framefuse.capture.facts.questions import Question, answered
+from framefuse.capture.program.equivalents import OVERRIDDEN
 from framefuse.capture.recording.call_names import call_name
 from framefuse.capture.recording.queries import ANSWERS
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir.values import Arguments, Function, Keywords, Value
+
+ENABLED = Question(torch._C._is_torch_function_enabled)  # whether classes are asked, by whoever calls what is compiled
 
 
 class RecordingMode(TorchFunctionMode):
@@ -28,12 +32,14 @@ class RecordingMode(TorchFunctionMode):
             _replace((self, *above), above)
 
     def __torch_function__(
-        self, func: Function, types: object, args: Arguments = (), kwargs: Keywords | None = None
+        self, func: Function, types: tuple[type, ...], args: Arguments = (), kwargs: Keywords | None = None
     ) -> Value:
-        recorder, kwargs = self.recorder, kwargs or {}
+        recorder, given, kwargs = self.recorder, kwargs, kwargs or {}
         recorder.note_mode_call(args, kwargs)
         if not recorder.alive or recorder.paused:
             return func(*args, **kwargs)
+        if types and torch._C._is_torch_function_enabled():
+            return self._overridden(func, types, args, given)
         if recorder.transformed is not None:
             return recorder.transformed.call(func, args, kwargs)
         name = call_name(func)
@@ -41,6 +47,22 @@ class RecordingMode(TorchFunctionMode):
         if answer is not None:
             return answer(recorder, func, name, args, kwargs)
         return recorder.run(func, name, args, kwargs)
+
+
+    def _overridden(self, func: Function, types: tuple[type, ...], args: Arguments, kwargs: Keywords | None) -> Value:
+        """Runs what classes among the arguments say in Python of a call, under this mode as the program's code is."""
+        machine = self.recorder.machine
+        assert machine is not None
+        answered(self.recorder.sources, ENABLED)
+        given = [*args, *(kwargs or {}).values()]
+        given += [part for value in given if isinstance(value, (tuple, list)) for part in value]
+        holders = [next((value for value in given if type(value) is kind), kind) for kind in types]
+        with self:
+            value = machine.call_nested(OVERRIDDEN, (func, holders, types, args, kwargs))
+        if value is not NotImplemented:
+            return value
+        self.recorder.kill("tensor-kind", "What no __torch_function__ implements")
+        return func(*args, **(kwargs or {}))  # torch's own error
 
 
 @contextmanager

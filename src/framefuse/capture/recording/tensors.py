@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import types
 from typing import NamedTuple
 
 import torch
 
+from framefuse.ir.classes import PLAIN_TENSORS
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Source
 from framefuse.ir.numbers import Symbol
@@ -23,14 +25,41 @@ class Entrance(NamedTuple):
     fixed: bool
 
 
-PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
+# Special methods that are called where the interpreter sees it, or in a step.
+SEEN = frozenset(
+    ("__new__", "__init__", "__torch_function__", "__init_subclass__", "__repr__", "__str__", "__deepcopy__",
+     "__reduce__", "__reduce_ex__", "__setstate__", "__class_getitem__", "__annotate__")
+)  # fmt: skip
+
+
+def is_held(kind: type) -> bool:
+    """Whether traces hold tensors of a class: torch's own two, and those that say in Python what torch's functions do
+    with them; not what acts below these functions, nor operators written in Python.
+    """
+    if kind in PLAIN_TENSORS:
+        return True
+    dispatch = getattr(kind, "__torch_dispatch__", None)
+    if not issubclass(kind, torch.Tensor) or dispatch is not torch.Tensor.__torch_dispatch__ or _is_torchs(kind):
+        return False
+    own = kind.__mro__[: kind.__mro__.index(torch.Tensor)]
+    return not any(_is_operator(name, value) for base in own for name, value in vars(base).items())
+
+
+def _is_operator(name: str, value: object) -> bool:
+    """Whether an attribute of a class is a special method that native code calls."""
+    return name.startswith("__") and name not in SEEN and type(value) is types.FunctionType
+
+
+def _is_torchs(kind: type) -> bool:
+    """Whether a class is one of torch's own, as uninitialised parameters, which have rules of their own."""
+    return kind.__module__.partition(".")[0] == "torch"
 
 
 def special(tensor: torch.Tensor, lazy: bool = False) -> str | None:
     """What makes a tensor one that traces do not hold (its kind in words), None for a plain one. Conjugate and negative
     views, which are computed when they are read, are held where they are ``lazy`` results of the trace's own calls.
     """
-    if type(tensor) not in PLAIN_TYPES:
+    if not is_held(type(tensor)):
         return f"a {type(tensor).__name__}"
     if tensor.layout is not torch.strided:
         return f"a tensor of layout {tensor.layout}"
@@ -73,7 +102,7 @@ def describe(tensor: torch.Tensor, storages: dict[int, int], families: dict[int,
         requires_grad=tensor.requires_grad,
         offset=int(tensor.storage_offset()),
         storage=number,
-        plain=kind in PLAIN_TYPES and not (tensor.is_conj() or tensor.is_neg()),
+        plain=kind in PLAIN_TENSORS and not (tensor.is_conj() or tensor.is_neg()),
         type=kind,
         view=view,
         family=families.setdefault((tensor if base is None else base)._cdata, len(families)),

@@ -7,7 +7,17 @@ from framefuse.autodiff.rules.reductions import Others
 from framefuse.autodiff.tapes import Hole, Replay, Taped, Vjp
 from framefuse.ir import comparisons, derivative, facts, graph, numbers, schedule, source, trace
 from framefuse.ir.loops import nodes
-from framefuse.lower.library import BeforeWrite, Draw, OnCopies, Parts, Silent, ThroughView, Turned, UnderAutocast
+from framefuse.lower.library import (
+    BeforeWrite,
+    Draw,
+    OnCopies,
+    Parts,
+    Plainly,
+    Silent,
+    ThroughView,
+    Turned,
+    UnderAutocast,
+)
 from framefuse.lower.random_numbers import DropoutMask
 
 # Dataclasses, written as the fields that their makers take. Equal ones may become one object but those of IDENTITY.
@@ -21,7 +31,7 @@ CLASSES: tuple[type, ...] = (
     trace.Build, trace.Effect, trace.Holder, trace.Autograd, trace.Trace, nodes.Buffer, nodes.Number, nodes.Load,
     nodes.Const, nodes.Scalar, nodes.Index, nodes.Apply, nodes.Local, nodes.Let, nodes.Accumulator, nodes.Accumulate,
     nodes.Store, nodes.AtomicAdd, nodes.Scratch, nodes.Check, nodes.Loop, nodes.Product, nodes.Kernel, Adjoint, Others,
-    Hole, Replay, Taped, Vjp, BeforeWrite, Draw, OnCopies, Parts, Silent, ThroughView, Turned, UnderAutocast,
+    Hole, Replay, Taped, Vjp, BeforeWrite, Draw, OnCopies, Parts, Plainly, Silent, ThroughView, Turned, UnderAutocast,
     DropoutMask,
 )  # fmt: skip
 IDENTITY: frozenset[type] = frozenset((graph.Node, nodes.Kernel))  # that compare by identity, or are changed
