@@ -1,32 +1,43 @@
-"""framefuse: a just-in-time compiler for PyTorch programs; this module is the whole public interface."""
+"""framefuse: a just-in-time compiler for PyTorch programs; this module is the whole public interface.
 
-from framefuse.api import (
-    compile,
-    export,
-    install,
-    is_compiling,
-    list_backends,
-    load,
-    load_cache,
-    register_backend,
-    reset,
-    save_cache,
-)
-from framefuse.errors import CompilerBug, UserError
-from framefuse.explain import explain, graphs, profile
-from framefuse.explain import html_report as report
-from framefuse.marks import (
-    allow_in_graph,
-    assume_constant_result,
-    disable,
-    enable,
-    graph_break,
-    mark_dynamic,
-    mark_static,
-)
-from framefuse.passes import register_pass, replace, rewritten
-from framefuse.testing import assert_compiles
-from framefuse.verification import minify, verify
+Where torch is not installed there is :func:`load` alone, which runs exported programs.
+"""
+
+from importlib.util import find_spec
+
+_WITHOUT_TORCH = find_spec("torch") is None
+
+if _WITHOUT_TORCH:
+    from framefuse.aot.loader import load
+    from framefuse.errors import UserError
+else:
+    from framefuse.api import (
+        compile,
+        export,
+        install,
+        is_compiling,
+        list_backends,
+        load,
+        load_cache,
+        register_backend,
+        reset,
+        save_cache,
+    )
+    from framefuse.errors import CompilerBug, UserError
+    from framefuse.explain import explain, graphs, profile
+    from framefuse.explain import html_report as report
+    from framefuse.marks import (
+        allow_in_graph,
+        assume_constant_result,
+        disable,
+        enable,
+        graph_break,
+        mark_dynamic,
+        mark_static,
+    )
+    from framefuse.passes import register_pass, replace, rewritten
+    from framefuse.testing import assert_compiles
+    from framefuse.verification import minify, verify
 
 __version__ = "0.1.0"
 
@@ -61,3 +72,6 @@ __all__ = [
     "UserError",
     "CompilerBug",
 ]
+
+if _WITHOUT_TORCH:
+    __all__ = ["load", "UserError"]

@@ -250,7 +250,7 @@ def export(
     C, and what can be exported so far. It needs a C compiler.
 
     Args:
-        f: a function or module of tensors, on the CPU.
+        f: a function or module of tensors, on the CPU; also one of TorchScript, or an ``ExportedProgram``.
         example_inputs: the tensors that it is called with.
         path: the library, which holds the weights. It is replaced whole.
         dynamic: None or True, sizes may differ from the examples' as far as the program allows it; False, none may;
@@ -263,7 +263,7 @@ def export(
     Raises:
         UserError: the program cannot be exported; the text says why and where. OSError: the file cannot be written.
     """
-    return importlib.import_module("framefuse.aot").export(f, example_inputs, path, dynamic=dynamic)
+    return importlib.import_module("framefuse.aot.export").export(f, example_inputs, path, dynamic=dynamic)
 
 
 def load(path: str | os.PathLike[str], *, threads: int = 1) -> Any:

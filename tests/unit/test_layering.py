@@ -63,7 +63,8 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "recording": {"weights", "exported_program", "own_code"},
         "c_text": {"exported_program", "own_code"},
         "shared_library": {"weights", "loader", "exported_program", "c_text"},
-        "export": {"weights", "exported_program", "recording", "shared_library"},
+        "torchscript": set(),
+        "export": {"weights", "exported_program", "recording", "shared_library", "torchscript"},
     },
     "codegen": {
         "unsupported": set(),

@@ -13,6 +13,7 @@ import torch
 from framefuse.aot.exported_program import DLPACK, Given, Program
 from framefuse.aot.recording import Recorded, checks, recorded, refuse, sources, structure, told
 from framefuse.aot.shared_library import build
+from framefuse.aot.torchscript import as_python, is_script
 from framefuse.errors import UserError, kind_of
 from framefuse.ir.loops import Kernel
 from framefuse.ir.loops.key import key_of
@@ -48,7 +49,7 @@ def export(
     line: a branch on a tensor's value, an effect, a number computed from a tensor.
 
     Args:
-        f: a function or module of tensors, on the CPU.
+        f: a function or module of tensors, on the CPU; also one of TorchScript, or an ``ExportedProgram``.
         example_inputs: the tensors that it is called with.
         path: the library, which holds the weights. It is replaced whole.
         dynamic: None or True, sizes may differ from the examples' as far as the program allows it; False, none may;
@@ -59,9 +60,10 @@ def export(
     """
     examples = _examples(example_inputs)
     _check_dynamic(dynamic, examples)
-    call = recorded(f, examples, dynamic is not False)
+    program_of, named = _python(f)
+    call = recorded(program_of, examples, dynamic is not False)
     refuse(call)
-    weights, places = sources(call, examples, _names(f))
+    weights, places = sources(call, examples, named)
     result, slots = structure(call)
     kept, fixed = checks(call, examples)
     functions, kernels = _kernels(call)
@@ -113,6 +115,16 @@ def _given(place: int, tensor: torch.Tensor, dynamic: Dynamic) -> Given:
         named = dynamic.get(place, {})
         sizes = tuple(named.get(d, size) for d, size in enumerate(tensor.shape))
     return Given(f"input {place}", tensor.dtype, sizes)
+
+
+def _python(f: Any) -> tuple[Callable[..., Any], dict[int, str]]:
+    """What is recorded, as Python code, and the names of its weights by their ids."""
+    if is_script(f):
+        written, weights = as_python(f)
+        return written, {id(tensor): name for name, tensor in weights.items()}
+    if isinstance(f, torch.export.ExportedProgram):
+        f = f.module()
+    return f, _names(f)
 
 
 def _names(f: Callable[..., Any]) -> dict[int, str]:

@@ -64,7 +64,7 @@ def read(plan: Plan, step: CallStep) -> Called | str:
     """What a call of the library computes, or why there is no code for it."""
     called: Called | str | None = None
     if not step.binds and len(step.outs) == 1 and step.outs[0][0] == ():
-        if step.name in NAMES and step.function is getattr(torch, step.name):
+        if step.name in NAMES and step.function in _forms(step.name):
             called = _convolution(plan, step, NAMES[step.name])
         elif step.function is torch.clone:
             called = _copy(plan, step)
@@ -74,6 +74,11 @@ def read(plan: Plan, step: CallStep) -> Called | str:
         elif step.function is torch.Tensor.__getitem__:
             called = _elements(plan, step)
     return f"{step.name} is a call of torch's library, which is not there" if called is None else called
+
+
+def _forms(name: str) -> tuple[object, object]:
+    """A function of torch, and the operation that exported programs call."""
+    return getattr(torch, name), getattr(torch.ops.aten, name).default
 
 
 def aliases(plan: Plan) -> dict[int, int]:

@@ -17,6 +17,8 @@ from framefuse.lower.promotion import is_number
 from framefuse.lower.rules import Lowered, Shapes, Unsupported, rule
 from framefuse.lower.views import in_bounds
 
+LAST = 2**63 - 1  # how an operator says: to the end
+
 
 @dataclass(slots=True)
 class _Box:
@@ -163,6 +165,15 @@ def _shown(lo: Lowering, view: Node, box: _Box) -> Node:
 def index(lo: Lowering, input: Node, indices: Value) -> Lowered:
     """The operator behind tensors as index: None is a dimension that stays whole."""
     return getitem(lo, input, tuple(slice(None) if part is None else part for part in indices))
+
+
+@rule("aten.slice")
+def sliced(
+    lo: Lowering, input: Node, dim: Value = 0, start: Value = None, end: Value = None, step: Value = 1
+) -> Lowered:
+    whole = isinstance(end, int) and end == LAST
+    items = slice(start, None if whole else end, step)
+    return getitem(lo, input, (*[slice(None)] * lo.axis(dim, len(input.shape)), items))
 
 
 def _take(lo: Lowering, view: Node, box: _Box) -> Node:
