@@ -14,7 +14,7 @@ GROUPS = 8  # of every group norm
 def time_embedding(time: Tensor, width: int) -> Tensor:
     """Sines and cosines of the times, (batch,) int64 -> (batch, width) float32 (Ho et al. 2020, appendix B)."""
     half = width // 2
-    frequencies = torch.exp(-math.log(10_000) * torch.arange(half, dtype=torch.float32) / half)
+    frequencies = torch.exp(-math.log(10_000) * torch.arange(half, dtype=torch.float32, device=time.device) / half)
     angles = time[:, None].float() * frequencies
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 

@@ -254,6 +254,8 @@ def _limits(code: GraphCode) -> tuple[Relation, ...]:
             continue
         for limit in compiled.code.limits:
             last = limit.substitute(item.sizes).substitute(named)
+            if last.constant is not None:
+                continue  # the code was chosen by it
             limits[Relation("<", last, expr(POSITIONS), "positions of 32 bits")] = None
             limits[Relation("<=", expr(0), last, "positions of 32 bits")] = None
     return tuple(limits)

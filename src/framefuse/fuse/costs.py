@@ -113,6 +113,11 @@ CPU_SQUARE = 64, 64  # points of a tile along a transposed operand's memory and 
 
 # ---- nests of a GPU. Chosen; `python -m benchmarks kernels --device cuda` times what they come to.
 GPU_TILE = 1024  # points of a tile of pointwise work
+# Points of a tile with two sides that reads so many elements of one operand for each, as a window does. Measured on an
+# H200, with tiles of 1024 and of 256, eager's time over ours: avg_pool3d(2) 0.63 2.1 (bfloat16 0.63 2.3),
+# avg_pool2d(3, 2) 0.71 2.3 (0.70 2.5), max_pool2d(3, 2, 1) 0.76 1.6 (0.81 1.6), with their gradients 0.93 1.5, 1.7
+# 2.0 and 1.2 1.5.
+GPU_WINDOW_TILE, GPU_WINDOW_LOADS = 256, 4
 GPU_TILE_LEAST = 256  # below which positions are decoded for each element instead,
 GPU_NARROW = 16  # and likewise for rows shorter than this
 GPU_FILLED = 0.7  # of a tile's points that should exist
@@ -161,10 +166,16 @@ OWN_NORM = 0.1, 0.0003
 # On a CPU pictures of 16 bits that lie channels-last are the library's from so many bytes on: 3 shapes of 3 to 13 MB
 # took 0.95 to 1.35 times its time, 5 of less 0.7 to 0.9.
 LIBRARY_NORM = 2_500_000
-LAYOUT_GAIN = 1000  # chosen: nanoseconds that other layouts must save
+# Nanoseconds that other layouts must save: chosen on a CPU. On a GPU what turns is launched by the host, for which
+# small programs wait: conv2d and relu of 1 x 64 x 64 x 64, a step of training, took 1.1 of eager's time on an H200 with
+# 1000.
+LAYOUT_GAIN = 1000, 20000
 
 # ---- memory. Chosen.
 ALIGN = 64  # bytes: a line of the cache, and the widest vector
 LARGE = 1 << 16  # bytes of a value that may have memory of its own
 MEETINGS = 1 << 16  # pairs of pieces alive at once, above which places are found in linear time
 SHARED_STATEMENTS = 64  # of a loop that is compared with others
+# Where compiling is slow, so many kernels that differ in sizes from the second number on alone are one. DenseNet-201 on
+# an H200 has 110 kernels without it.
+SHARED_SIZES, SHARED_SIZE = 6, 3

@@ -73,7 +73,7 @@ PASSES = (
     Pass("memory offers", DRAFT, _alone(with_offers)),
     Pass("places", DRAFT, _alone(with_places)),
     Pass("aliases", DRAFT, _alone(with_aliases)),
-    Pass("shared kernels", DRAFT, _alone(with_shared_kernels)),
+    Pass("shared kernels", DRAFT, with_shared_kernels),
     Pass("needless kernels", DRAFT, _alone(without_needless)),
     Pass("lifetimes", SCHEDULE, _alone(with_lifetimes)),
 )

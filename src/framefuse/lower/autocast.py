@@ -101,7 +101,7 @@ CUDA = Lists(
     ALONE,
     SAME
     | {
-        "__pow__": "pow", "__rpow__": "pow", "arccos": "acos", "arcsin": "asin", "arctan2": "atan2",
+        "__pow__": "pow", "__rpow__": "pow", "square": "pow", "arccos": "acos", "arcsin": "asin", "arctan2": "atan2",
         "cross_entropy": "nll_loss",
     },
 )  # fmt: skip

@@ -73,8 +73,8 @@ class Captures:
 
     A case runs step by step when it is first met, and is captured when it comes again. What lies at the same address
     as before is read in place, such as parameters; small inputs that have moved are copied into memory of the graph's
-    own from then on, in each call. Large ones that move are waited for: values that a replayed forward keeps lie still
-    once it is replayed.
+    own from then on, in each call, and what is written there is copied back. Large ones that move are waited for:
+    values that a replayed forward keeps lie still once it is replayed.
 
     ``why`` says why nothing more is captured, "" while something may be. ``count`` graphs took ``seconds`` to capture
     and hold ``bytes``; ``copied`` inputs and ``outs`` results are copied in each replay of the latest.
@@ -129,6 +129,8 @@ class Captures:
             outs, sight.clock = machine.clocked(partial(program.steps, inputs, state))
             return outs
         copied = tuple(sorted(self._moving))
+        if any(inputs[place].is_inference() for place in copied if place in self.work.written):
+            return self._in_vain()
         try:
             if sight.clock is not None:
                 self._bound_by_launches(*sight.clock())
@@ -184,7 +186,9 @@ class Captures:
         moved = {place for place, (a, b) in enumerate(zip(then, now, strict=True)) if a != b}
         sight.addresses = addresses
         sight.tries += 1
-        if moved & {*self.work.written, *self.work.tapes}:
+        if moved & {*self.work.tapes}:
+            return False
+        if any(_bytes(inputs[place]) > SMALL for place in moved & {*self.work.written}):
             return False
         large = {place for place in moved - self._moving if _bytes(inputs[place]) > SMALL}
         if large and (self.count or sight.tries <= TRIES):
@@ -220,8 +224,10 @@ class Captures:
     ) -> Replay:
         """A graph of this run's steps, which has not run yet."""
         machine = pool.machine
-        weigh = sum(_bytes(inputs[place]) for place in copied)
-        if not self._worth(weigh, len(copied)):
+        back = tuple(number for number, place in enumerate(copied) if place in self.work.written)
+        moved = [*copied, *(copied[number] for number in back)]  # what is written goes both ways
+        weigh = sum(_bytes(inputs[place]) for place in moved)
+        if not self._worth(weigh, len(moved)):
             raise Refused(self._too_little())
         start, held = time.perf_counter(), machine.bytes()
         given = list(inputs)
@@ -242,9 +248,9 @@ class Captures:
             raise Refused("a result shares memory with an input")
         if any(out.numel() == 0 for out in results):
             raise Refused("a result has no elements")
-        if not self._worth(weigh + sum(map(_bytes, results)), len(copied) + len(results)):
+        if not self._worth(weigh + sum(map(_bytes, results)), len(moved) + len(results)):
             raise Refused(self._too_little())
-        replay = Replay(pool, statics, graph, outs, kept, settings)
+        replay = Replay(pool, statics, graph, outs, kept, settings, back)
         replay.bytes = max(0, machine.bytes() - held)
         if pool.bytes > machine.memory() * SHARE:
             raise Refused(f"captured graphs would hold {pool.bytes >> 20} MB of the device's memory")

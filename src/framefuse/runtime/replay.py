@@ -81,12 +81,13 @@ class Replay:
     yet read what the last forward kept for it), NotImplemented where torch's settings are not what they were. Raises
     torch's error if the device has one. The outs at the places ``kept`` are no copies but the memory of the graph, the
     same objects in each call: autograd keeps them to itself, so that their counts of references tell who has them.
+    ``back`` are those of the inputs that the graph writes, which get what it wrote; their versions are not raised here.
     ``rests_on`` are replays whose memory this one reads beyond its inputs.
     """
 
     __slots__ = (
-        "__weakref__", "alone", "bytes", "copied", "fresh", "graph", "kept", "outs", "pool", "rests_on", "settings",
-        "statics", "stream",
+        "__weakref__", "alone", "back", "bytes", "copied", "fresh", "graph", "kept", "outs", "pool", "rests_on",
+        "settings", "statics", "stream",
     )  # fmt: skip
 
     def __init__(
@@ -97,6 +98,7 @@ class Replay:
         outs: Sequence[Tensor],
         kept: Sequence[int],
         settings: Settings | None,
+        back: Sequence[int] = (),
     ) -> None:
         self.pool = pool
         self.graph = graph
@@ -107,6 +109,7 @@ class Replay:
         self.rests_on: tuple[Replay, ...] = ()
         self.statics = [without_repeats(static) for static in statics]
         self.copied = _by_dtype(statics)
+        self.back = [tuple(back[n] for n in group) for group in _by_dtype([statics[place] for place in back])]
         order = [place for place in range(len(outs)) if place not in kept]
         self.fresh = _Fresh([outs[place] for place in order])
         # of each out, where it stands among the copies with what is kept behind them; None where that is the order
@@ -145,6 +148,8 @@ class Replay:
         except Exception:  # no memory, or an error of the device: launching each step meets it too, as eager does
             return None
         self.graph()
+        if self.back:
+            copy_all([tensor.data for tensor in given], self.statics, self.back)
         results = self.fresh.fill(fresh)
         if self.outs is None:
             return results

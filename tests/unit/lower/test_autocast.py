@@ -108,6 +108,7 @@ def test_the_lists_are_those_of_torch(device):
     lacking = {name for name in listed if OVERLOADS.get(name, name) not in names}
     assert lacking <= SINCE_2_12 and all(policy(name, device) is None for name in lacking)
     assert not lists.alone & {name.partition(".")[0] for name in names}
+    assert policy("square", "cuda") == policy("pow", "cuda") == "float32" and policy("square") is None
     assert policy("conv2d") == policy("einsum") == "lower" and policy("lstm") is None and policy("mm_") is None
 
 

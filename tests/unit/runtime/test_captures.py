@@ -200,6 +200,39 @@ def test_writes_to_inputs_happen_once_a_call(machine):
     assert machine.replays == 4
 
 
+def test_what_is_written_in_an_input_that_moves_is_copied_back(machine):
+    def f(x, y, whole):
+        x[2] = y[0] * 2
+        x[:, 3].add_(y[:, 1])
+        whole.mul_(2)
+        return (x @ y.t()).softmax(-1), y.sum(0)
+
+    fast = framefuse.compile(f, mode=MODE)
+    for _ in range(6):
+        ours = (randn(5, 8)[:, ::2], randn(5, 4), randn(6).half())
+        theirs = tuple(part.clone() for part in ours)
+        same(fast(*ours), f(*theirs))
+        same(ours, theirs)
+        assert [t._version for t in ours] == [2, 0, 1]
+    assert machine.replays >= 3
+
+
+def test_leaves_that_are_written_under_no_grad_are_copied_back(machine):
+    def f(p, x):
+        with torch.no_grad():
+            p.add_(x.softmax(0) @ x.t() @ x)
+        return (x @ x.t()).softmax(-1)
+
+    fast = framefuse.compile(f, mode=MODE)
+    for _ in range(6):
+        x, ours = randn(5, 4), randn(5, 4, requires_grad=True)
+        theirs = ours.detach().clone().requires_grad_()
+        same(fast(ours, x), f(theirs, x))
+        same(ours.detach(), theirs.detach())
+        assert ours._version == theirs._version and ours.is_leaf and ours.requires_grad
+    assert machine.replays >= 3
+
+
 def test_kernels_that_write_inputs_write_them_where_they_lie(machine):
     parameters = [[torch.nn.Parameter(torch.full((7, 3), 2.0)), torch.nn.Parameter(torch.ones(5))] for _ in range(2)]
     optimizers = [torch.optim.Adam(group, lr=0.05, foreach=True) for group in parameters]

@@ -15,8 +15,13 @@ from framefuse.ir.ops import TABLE
 WARP = 32
 # Programs from which on a GPU is busy, and the elements that one takes when there are enough.
 BUSY, TILE = 512, 2048
-# A row up to this many elements is held as one tile (at 16 warps: 32 registers a value), a longer one goes in turns.
-ROW, TURN = 16384, 8192
+# A row up to this many elements is held as one tile (at 16 warps: 32 registers a value), a longer one goes in turns of
+# so many, by so many warps: of 1024 rows of 65,535 elements (H200, eager's time over ours) sums of float32, bfloat16
+# and int64 take 1.01, 0.90 and 1.01, by 8 warps 0.89, 0.72 and 0.89, with turns of 8192 by 16 1.01, 0.69 and 0.71.
+ROW, TURN = 16384, (4096, 16)
+# The same of turns that look for a position (1.09, 1.31 and 1.08; by 16 warps 1.08, 1.10 and 1.04), and of squared
+# distances from the mean (float32 and bfloat16 1.09 and 1.25, with turns of 4096 1.02 and 1.12).
+TURN_PLACED, TURN_SQUARES = (4096, 8), (2048, 8)
 SCANNED = 2048  # elements of a row that one turn of a scan takes: chosen, 16 for each thread of 4 warps
 # Points along memory, and turns' rows, where a reduction runs across it; the stages in which its turns overlap, and the
 # bytes of shared memory that the elements under way may take.
@@ -38,9 +43,10 @@ FEW, FEW_FROM, FEW_TO = 4, 2048, 4096
 LONG = 0.2
 # Functions whose reduction of large angles is long code, and the bytes of the floats for which it counts.
 ANGLES = {"sin": (8,), "cos": (8,), "tan": (4, 8)}
-# From so many loads with masks of their own on, a thread takes so few elements: it has seven registers for masks, and
-# max_pool3d(3, 2, 1) with 27 masks of eight elements each took 120 instructions for each load on an H100.
-MASKED = 8, 2
+# From so many loads with masks of their own on, a thread takes so few elements, and so few of a tile with two sides: it
+# has seven registers for masks, and max_pool3d(3, 2, 1) with 27 masks of eight elements each took 120 instructions for
+# each load on an H100. max_pool2d(3, 2, 1) with its gradient takes 1.5 times as long with 2 as with 4 (H200).
+MASKED = 8, 2, 4
 A_THREAD = ((1.5, 8), (4.0, 4), (1e9, 2))
 
 
@@ -118,7 +124,7 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
     vectors = list(_vectors(body))
     rows = max(1, estimate(kernel.extent, hints)) if parallel is not None else 1
     if any(depth == 2 for _, depth in vectors):
-        return _two_dimensional(vectors, hints, share)
+        return _two_dimensional(vectors, hints, per_thread(kernel, MASKED[2]))
     loops = [loop for loop, _ in vectors]
     if not loops:
         return _one_dimensional(kernel, parallel, rows, share, choice)
@@ -127,9 +133,11 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
     fits = all(bound is not None and bound <= ROW for bound in most)
     short = longest <= ROW * share // 8
     again = len(loops) > 1 and _is_read_again(loops)
-    heavy = any(isinstance(s, Accumulator) and s.op in PAIRS for s in statements(kernel.body))
+    pairs = {s.op for s in statements(kernel.body) if isinstance(s, Accumulator)} & PAIRS
+    heavy, placed = bool(pairs), bool(pairs - {"squares"})
     held = share // 2 if heavy else share  # accumulators of two values leave registers for half as many elements
-    turn = max(1, AGAIN[0] * share // 8 if again else TURN * held // 8)
+    turn, turners = AGAIN if again else TURN_PLACED if placed else TURN_SQUARES if heavy else TURN
+    turn = max(1, turn * share // 8)
     width = power(max(bound or 1 for bound in most) if fits else longest) if fits or short else turn
     if any(isinstance(s, Accumulator) and s.running for s in statements(body)):
         width = min(width, SCANNED)
@@ -169,7 +177,7 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
         return Blocks(points, 2, dimensions, count, shape, form=form, longest=longest, stages=stages)
     count = FEW if FEW_FROM <= width <= FEW_TO and share == A_THREAD[0][1] else warps(width, share)
     if not (fits or short):
-        count = AGAIN[1] if again else warps(width, held)
+        count = turners
     return Blocks(1, 1, dimensions, count, (width,), form=form, longest=longest)
 
 
@@ -214,7 +222,7 @@ def _two_dimensional(vectors: Sequence[tuple[Loop, int]], hints: Mapping[Symbol,
     for loop, place in places:
         bound = upper(loop.extent)
         size = power(max(1, bound if bound is not None else estimate(loop.extent, hints)))
-        shape[place] = max(shape[place], min(size, TURN))
+        shape[place] = max(shape[place], min(size, TURN[0]))
     dimensions = {id(loop): Dimension(place, shape[place], _fits(loop, shape[place])) for loop, place in places}
     return Blocks(1, 2, dimensions, warps(shape[0] * shape[1], share), tuple(shape), form="tile")
 
@@ -236,15 +244,15 @@ def _vectors(body: Sequence[Statement], depth: int = 1) -> Iterator[tuple[Loop, 
             yield from _vectors(statement.body, depth + (statement.kind is LoopKind.VECTOR))
 
 
-def per_thread(kernel: Kernel) -> int:
-    """The elements of each value that a thread should hold at most."""
+def per_thread(kernel: Kernel, masked: int = MASKED[1]) -> int:
+    """The elements of each value that a thread should hold at most, of ``masked`` ones so many."""
     inner = _vector_loops(kernel.body) or kernel.body
     steps = [value for value in values_of(inner) if isinstance(value, Apply)]
     costs = [1.0 if value.dtype.size in ANGLES.get(value.op, ()) else TABLE[value.op].cost for value in steps]
     work = sum(cost for cost in costs if cost >= LONG)
     share = next(share for most, share in A_THREAD if work <= most)
-    masked = sum(isinstance(value, Load) and value.mask is not None for value in values_of(inner))
-    return min(share, MASKED[1]) if masked >= MASKED[0] else share
+    masks = sum(isinstance(value, Load) and value.mask is not None for value in values_of(inner))
+    return min(share, masked) if masks >= MASKED[0] else share
 
 
 def warps(elements: int, share: int = 8) -> int:

@@ -57,6 +57,7 @@ class Compiler:
         self.compiled = 0
         self._lock = threading.Lock()
         self._codes: WeakValueDictionary[str, Code] = WeakValueDictionary()
+        self._busy: dict[str, threading.Lock] = {}  # by key, while a thread makes the code and others may wait for it
 
     def code(
         self, module: Module, path: Path, arguments: Sequence[str], on: Machine, aligned: bool, keep: bool
@@ -67,9 +68,22 @@ class Compiler:
         parts = (module.text, module.constants, options, tuple(arguments), on, _versions())
         key = hashlib.sha256(repr(parts).encode()).hexdigest()
         with self._lock:
+            busy = self._busy.setdefault(key, threading.Lock())
+        with busy:
+            try:
+                return self._made(key, module, path, arguments, on, aligned, keep, seconds), seconds
+            finally:
+                with self._lock:
+                    self._busy.pop(key, None)
+
+    def _made(
+        self, key: str, module: Module, path: Path, arguments: Sequence[str], on: Machine, aligned: bool, keep: bool,
+        seconds: dict[str, float],
+    ) -> Code:  # fmt: skip
+        with self._lock:
             held = self._codes.get(key)
         if held is not None:
-            return held, seconds
+            return held
         stored = self.disk.read(key) if keep else None
         if stored is None:
             begun = time.perf_counter()
@@ -82,7 +96,7 @@ class Compiler:
         else:
             binary, shared = stored[8:], int.from_bytes(stored[:8], "little")
         with self._lock:
-            return self._codes.setdefault(key, Code(binary, shared, {})), seconds
+            return self._codes.setdefault(key, Code(binary, shared, {}))
 
 
 PROCESS = Compiler(DiskCache())

@@ -12,7 +12,6 @@ from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo,
 
 # The last block of a loop reaches beyond its end.
 LIMIT = 2**31 - 2**20
-ROOM = 4  # how much larger than recorded sizes may grow before a kernel with wide integers is needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,10 @@ class Width:
 
 
 def width(kernel: Kernel, hints: Mapping[Symbol, int], guarded: bool) -> Width:
-    """Narrow where sizes are known to be small enough, or (``guarded``) where a launch checks that they are."""
+    """Narrow where sizes are known to be small enough, or (``guarded``) where a launch checks that they are: sizes that
+    outgrow them are recorded anew, which is rare. Group norm of 112 x 64 x 512 x 512 by narrow ones takes 0.57 of the
+    time (H200).
+    """
     bounds = _Bounds(kernel)
     limits = list(dict.fromkeys(bounds.all()))
     limits += [n.symbol.expr for n in kernel.numbers if not n.real and n.symbol in bounds.used]
@@ -36,7 +38,7 @@ def width(kernel: Kernel, hints: Mapping[Symbol, int], guarded: bool) -> Width:
     open_ = tuple(limit for limit in limits if limit.constant is None)
     if any(not 0 <= value < LIMIT for value in known) or (open_ and not guarded):
         return Width("tl.int64", (), used)
-    if any(not 0 <= ROOM * estimate(limit, hints) < LIMIT for limit in open_):
+    if any(not 0 <= estimate(limit, hints) < LIMIT for limit in open_):
         return Width("tl.int64", (), used)
     return Width("tl.int32", open_, used)
 

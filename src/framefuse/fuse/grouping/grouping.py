@@ -20,7 +20,7 @@ from framefuse.fuse.grouping.coordinates import divided
 from framefuse.fuse.grouping.groups import Groups, strides_of
 from framefuse.fuse.grouping.library_items import may_see_views
 from framefuse.fuse.grouping.products import product_order, product_view
-from framefuse.fuse.grouping.reductions import inner_index, may_join_reduction
+from framefuse.fuse.grouping.reductions import inner_index, may_join_reduction, reads_across
 from framefuse.fuse.grouping.work import NUMBER, Weight, points, weights
 from framefuse.fuse.setting import Setting
 from framefuse.ir.graph import Graph, Node
@@ -354,7 +354,7 @@ class Grouping:
             few = [costs.GPU_FEW_ROWS]
             if points(node.inputs[0], hints) >= costs.GPU_LONG_ROW * points(node, hints):
                 few.append(costs.GPU_FEW_LONG_ROWS)
-        return may_join_reduction(group, cells[0], self.orders, few)
+        return may_join_reduction(group, cells[0], self.orders, few, target is not None and target.tiles)
 
     def compute(self, group: Group, cell: Cell) -> None:
         """Makes the group compute the cell, after the calls that set numbers of it."""
@@ -518,9 +518,13 @@ class Grouping:
         return covered > group.rows and inner in passes and self.streams(group, cell, inner)
 
     def streams(self, group: Group, cell: Cell, inner: frozenset[Symbol]) -> bool:
-        """Whether a row kernel writes the cell along its memory, not across it."""
-        last = cell.index[(self.orders.get(cell.node) or range(len(cell.index)))[-1]]
-        return bool(last.symbols & inner) or group.size_hint(inner) <= costs.ACROSS
+        """Whether a row kernel reads and writes the cell along its memory, not across it: one of tiles turns it."""
+        target, order = self.setting.targets(cell.node.device), self.orders.get(cell.node)
+        last = (order or range(len(cell.index)))[-1]
+        if not cell.index[last].symbols & inner:
+            return group.size_hint(inner) <= costs.ACROSS
+        tiles = target is not None and target.tiles
+        return not (tiles and reads_across(cell.node, self.orders, lambda axis: bool(cell.index[axis].symbols & inner)))
 
     # ---- order
 

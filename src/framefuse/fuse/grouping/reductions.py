@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import Index, Split, reshaped_index
@@ -15,10 +15,11 @@ from framefuse.ir.ops import TABLE
 
 
 def may_join_reduction(
-    group: Group, cell: Cell, orders: Mapping[Node, Order], few: Iterable[tuple[int, int]]
+    group: Group, cell: Cell, orders: Mapping[Node, Order], few: Iterable[tuple[int, int]], tiles: bool
 ) -> bool:
     """Whether the reduction ``cell`` can be computed in ``group``: each of its results once, for one row, and with
-    enough rows left to share between threads (``few``: what is not enough, each rows and elements).
+    enough rows left to share between threads (``few``: what is not enough, each rows and elements). A kernel of
+    ``tiles`` turns what lies across them, which one that walks along rows does not.
     """
     rows = group.covered(cell)
     if rows is None:
@@ -37,6 +38,9 @@ def may_join_reduction(
     reads_twice = rows != domain or any(_depends(reduce, cell) for reduce in group.reduces)
     if reads_twice and any(group.size_hint(rows) < least and count > most for least, most in few):
         return False
+    if reads_twice and tiles and is_inner(cell.node, orders):
+        if reads_across(source, orders, reduced_axes(cell.node).__contains__):
+            return False
     if reads_twice and not is_inner(cell.node, orders):
         return count <= costs.COLUMN * max(1, group.size_hint(rows))
     return True
@@ -62,6 +66,24 @@ def is_inner(node: Node, orders: Mapping[Node, Order]) -> bool:
     rank = len(source.shape)
     wide = [axis for axis in orders.get(source) or range(rank) if source.shape[axis].constant != 1]
     return not wide or wide[-1] in reduced_axes(node)
+
+
+def reads_across(node: Node, orders: Mapping[Node, Order], along: Callable[[int], bool]) -> bool:
+    """Whether a value is computed, element by element, from memory whose last dimension is not one that lies ``along``
+    a row.
+    """
+    stack, seen = [node], {node}
+    while stack and len(seen) < costs.SOURCES:
+        current = stack.pop()
+        if TABLE[current.op].kind == "pointwise":
+            fresh = [each for each in current.inputs if each not in seen and each.shape == node.shape]
+            seen.update(fresh)
+            stack.extend(fresh)
+        elif current.op in ("input", "result"):
+            wide = [axis for axis in orders.get(current, ()) if current.shape[axis].constant != 1]
+            if wide and not along(wide[-1]):
+                return True
+    return False
 
 
 def inner_index(group: Group, cell: Cell) -> tuple[Index, tuple[Symbol, ...]]:

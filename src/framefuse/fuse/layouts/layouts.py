@@ -9,7 +9,7 @@ from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import Order, dense_strides, preferred_orders
 from framefuse.fuse.graph.results import wanted
 from framefuse.fuse.layouts.assignment import Assignment, either, shown_order
-from framefuse.fuse.layouts.movable_calls import NAMES
+from framefuse.fuse.layouts.movable_calls import NAMES, rate
 from framefuse.fuse.layouts.prices import Labels
 from framefuse.fuse.setting import Setting
 from framefuse.ir.flow import SINK, SOURCE
@@ -29,7 +29,8 @@ def with_layouts(graph: Graph, setting: Setting) -> Graph:
     assignment = Assignment(graph, setting)
     prices = assignment.prices
     labels, before = prices.least(), labels_of(assignment)
-    if prices.total(labels) + costs.LAYOUT_GAIN > prices.total(before):
+    least = max((rate(costs.LAYOUT_GAIN, setting.targets(call.device)) for call in assignment.calls), default=0.0)
+    if prices.total(labels) + least > prices.total(before):
         return graph
     return _Rewriting(assignment, labels).graph()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from framefuse.errors import CompilerBug
@@ -14,12 +14,13 @@ from framefuse.ir.loops.nodes import (
     Index,
     Let,
     Load,
+    Loop,
     Scratch,
     Statement,
     Store,
     Value,
 )
-from framefuse.ir.loops.walk import operands, position, values
+from framefuse.ir.loops.walk import in_order, operands, position, values
 from framefuse.ir.numbers import Expr
 
 
@@ -57,3 +58,24 @@ def with_values(statement: Statement, parts: Sequence[Value], index: Expr | None
         case Scratch(_, _, _) if index is not None:
             return replace(statement, size=index)
     raise CompilerBug(f"{statement!r} has no parts")
+
+
+def with_positions(body: Sequence[Statement], known: Mapping[Expr, Expr]) -> tuple[Statement, ...]:
+    """Statements with other index expressions: ``known`` has the new one for each. A value that is shared stays so."""
+    made: dict[int, Value] = {}
+
+    def computed(value: Value) -> Value:
+        for part in in_order(value, made):
+            index = position(part)
+            parts = [made[id(operand)] for operand in operands(part)]
+            made[id(part)] = with_parts(part, parts, None if index is None else known[index])
+        return made[id(value)]
+
+    def changed(statement: Statement) -> Statement:
+        if isinstance(statement, Loop):
+            return replace(statement, extent=known[statement.extent], body=tuple(map(changed, statement.body)))
+        index = position(statement)
+        parts = [computed(value) for value in values(statement)]
+        return with_values(statement, parts, None if index is None else known[index])
+
+    return tuple(map(changed, body))

@@ -42,7 +42,10 @@ def golden():
 # Limits that small tensors pass: rows in turns, tiles, reductions in two stages.
 SMALL = {
     "plain": [],
-    "turns": [(blocks, "ROW", 2), (blocks, "TURN", 2), (blocks, "ACROSS", (2, 2)), (blocks, "BUSY", 1)],
+    "turns": [
+        *((blocks, name, (2, 1)) for name in ("TURN", "TURN_PLACED", "TURN_SQUARES")),
+        *((blocks, "ROW", 2), (blocks, "ACROSS", (2, 2)), (blocks, "BUSY", 1)),
+    ],
     "tiles": [
         *((costs, "GPU_TILE", 8), (costs, "GPU_TILE_LEAST", 1), (costs, "GPU_NARROW", 1)),
         *((costs, "GPU_JOINED_BELOW", 1), (costs, "GPU_SQUARE", 2), (costs, "CROSSED", 2)),

@@ -18,7 +18,7 @@ from framefuse.ir.dtypes import BFLOAT16, FLOAT32, FLOAT64
 @pytest.fixture(autouse=True)
 def short_turns(monkeypatch):
     monkeypatch.setattr(machine, "interpret", interpreted.run)
-    for name, value in (("ROW", 64), ("TURN", 32), ("AGAIN", (64, 2)), ("ACROSS", (16, 8)), ("BUSY", 1)):
+    for name, value in (("ROW", 64), ("TURN", (32, 1)), ("AGAIN", (64, 2)), ("ACROSS", (16, 8)), ("BUSY", 1)):
         monkeypatch.setattr(blocks, name, value)
 
 

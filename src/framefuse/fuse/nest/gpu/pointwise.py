@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from framefuse.fuse import costs
@@ -43,15 +44,27 @@ def _sides(nest: Nest, axes: Sequence[Symbol], across: Symbol | None) -> list[tu
         return [(axis, min(costs.GPU_SQUARE, power(hints[axis]))) for axis in (across, lane)]
     if len(axes) == 1:
         return []
+    most = costs.GPU_WINDOW_TILE if _is_window(nest, lane) else costs.GPU_TILE
     wide = _filled(hints[lane], costs.GPU_TILE)
     if wide is None or (wide < min(costs.GPU_NARROW, costs.GPU_TILE) and not _is_shuffled(nest, axes)):
         return []
     if wide >= costs.GPU_TILE:
         return [(lane, wide)]
-    high = _filled(hints[axes[-2]], costs.GPU_TILE // wide)
+    wide = min(wide, most)
+    high = _filled(hints[axes[-2]], most // wide)
     if high is None or high * wide < costs.GPU_TILE_LEAST:
         return []
     return [(axes[-2], high), (lane, wide)] if high > 1 else [(lane, wide)]
+
+
+def _is_window(nest: Nest, lane: Symbol) -> bool:
+    """Whether each point reads several elements of one operand, as those of a window are."""
+    loads = Counter(
+        cell.node
+        for cell in nest.shape.order
+        if cell.kind == "load" and any(lane in position.symbols for position in cell.index)
+    )
+    return any(count >= costs.GPU_WINDOW_LOADS for count in loads.values())
 
 
 def _is_shuffled(nest: Nest, axes: Sequence[Symbol]) -> bool:

@@ -78,8 +78,6 @@ def chunk_of(
     busy = enough = costs.GPU_PROGRAMS * units
     if length >= costs.GPU_LONG_ROW:
         enough = costs.GPU_PROGRAMS_OF_LONG_ROWS * units
-    elif vector is None and length >= 4 * costs.GPU_CHUNK_MOST:
-        enough = 2 * busy
     if programs * 2 > enough or length < 4 * least or length * max(1, count) < 4 * costs.GPU_ALONE:
         return None
     chunk = max(least, power(length * max(1, programs) // busy))

@@ -1,5 +1,7 @@
 """The forms that a GPU gets; what they compute is tested by Triton's interpreter, in tests/unit/codegen/triton."""
 
+import re
+
 import pytest
 from tests.unit.fuse.graphs import Builder, kernels
 from tests.unit.fuse.test_schedule import layer_norm, softmax
@@ -38,3 +40,38 @@ def test_long_rows_that_are_few_get_kernels_of_their_own():
     b = Builder()
     schedule = fuse(b.graph(softmax(b, b.input((2, 1 << 22)))), targets=lambda device: GPU)
     assert [kernel.title.rpartition("_")[2] for kernel in kernels(schedule)].count("chunks") == 2
+
+
+def sides(schedule):
+    """The points of the tile of the one kernel."""
+    (kernel,) = kernels(schedule)
+    return [int(part) for part in re.findall(r"vector\((?:min\(.*, )?(\d+)\)?\)", kernel_text(kernel))]
+
+
+def test_windows_are_read_in_small_tiles():
+    """Each point reads several elements of one operand; one that reads as many of several has a large tile."""
+    b = Builder()
+    x = b.input((16, 64, 64))
+    places = [(row, column) for row in (0, 1) for column in (0, 1)]
+    parts = [b.slice(x, (0, *place), (16, 32, 32), (1, 2, 2)) for place in places]
+    window = b.add(b.add(parts[0], parts[1]), b.add(parts[2], parts[3]))
+    assert sides(fuse(b.graph(window), targets=lambda device: GPU)) == [8, 32]
+    b = Builder()
+    parts = [b.slice(b.input((16, 64, 64)), (0, *place), (16, 32, 32), (1, 2, 2)) for place in places]
+    several = b.add(b.add(parts[0], parts[1]), b.add(parts[2], parts[3]))
+    assert sides(fuse(b.graph(several), targets=lambda device: GPU)) == [32, 32]
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_rows_are_not_walked_where_what_they_read_lies_across(last):
+    """What a sum reads and the program gets is written by a kernel that turns it, where its operand is channels-last."""
+    b = Builder()
+    x = b.input((16, 64, 40, 40), strides=(64 * 1600, 1, 64 * 40, 64) if last else None)
+    value = b.mul(b.exp(x), b.input((16, 64, 40, 40)))
+    total = b.reduce("sum", value, 2, 3)
+    centred = b.sub(value, b.expand(b.reshape(total, 16, 64, 1, 1), (16, 64, 40, 40)))
+    graph = b.graph(b.reduce("amax", centred, 1))
+    schedule = fuse(graph, targets=lambda device: GPU)
+    writes = [{buffer.written for buffer in kernel.buffers} for kernel in kernels(schedule)]
+    turned = [kernel for kernel in kernels(schedule) if "exp" in kernel.title and "sum" in kernel.title]
+    assert writes and (not turned if last else True)
