@@ -64,7 +64,7 @@ def test_windows_are_read_in_small_tiles():
 
 @pytest.mark.parametrize("last", [False, True])
 def test_rows_are_not_walked_where_what_they_read_lies_across(last):
-    """What a sum reads and the program gets is written by a kernel that turns it, where its operand is channels-last."""
+    """What a sum reads and the program gets is written by a kernel that turns it, if its operand is channels-last."""
     b = Builder()
     x = b.input((16, 64, 40, 40), strides=(64 * 1600, 1, 64 * 40, 64) if last else None)
     value = b.mul(b.exp(x), b.input((16, 64, 40, 40)))
