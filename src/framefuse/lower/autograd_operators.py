@@ -8,17 +8,18 @@ from framefuse.ir.graph import Node
 from framefuse.ir.values import Value
 from framefuse.lower import activations
 from framefuse.lower import element as e
+from framefuse.lower.casts import to
 from framefuse.lower.context import Lowering
 from framefuse.lower.element import Element, where
-from framefuse.lower.indexing import getitem
 from framefuse.lower.promotion import row
-from framefuse.lower.rules import Lowered, Unsupported, rule
+from framefuse.lower.rules import Shapes, Unsupported, rule
 
 
-@rule("aten.slice")
-def slice_(lo: Lowering, input: Node, dim: int = 0, start: Value = None, end: Value = None, step: int = 1) -> Lowered:
-    axis = lo.axis(dim, len(input.shape))
-    return getitem(lo, input, (*(slice(None),) * axis, slice(start, end, step)))
+@rule("aten._to_copy")
+def to_copy(lo: Lowering, input: Node | float, *, dtype: Value = None, **kwargs: Value) -> Node | Shapes:
+    if isinstance(input, Node):
+        return to(lo, input, dtype=dtype, device=kwargs.get("device"))
+    return lo.full(input, row(dtype), (), "cpu")  # of a number, in whose place C++ has a tensor
 
 
 @rule("aten._log_softmax")
@@ -29,6 +30,16 @@ def log_softmax(lo: Lowering, input: Node, dim: int, half_to_float: bool) -> Nod
 @rule("aten._softmax")
 def softmax(lo: Lowering, input: Node, dim: int, half_to_float: bool) -> Node:
     return activations.softmax(lo, _operand(input, half_to_float), dim)
+
+
+@rule("aten._safe_softmax")
+def safe_softmax(lo: Lowering, input: Node, dim: int, dtype: Value = None) -> Node:
+    """softmax that is zero in rows of nothing but minus infinity."""
+    if dtype is not None or not input.shape or not input.dtype.is_float:
+        raise Unsupported("a number, or another dtype")
+    high = lo.reduce("amax", input, (lo.axis(dim, len(input.shape)),), True)
+    known = lo.compute(lambda a, m: where(e.eq(m, -math.inf), 0.0, a), input, high)
+    return lo.compute(lambda a, m: where(e.eq(m, -math.inf), 0.0, a), activations.softmax(lo, known, dim), high)
 
 
 def _operand(input: Node, half_to_float: bool) -> Node:

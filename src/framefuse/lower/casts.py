@@ -29,7 +29,7 @@ for _name, _dtype in {
     register((f"Tensor.{_name}",), "casts", _to_method(BY_NAME[_dtype]))
 
 
-@rule("Tensor.to", "aten._to_copy")
+@rule("Tensor.to")
 def to(lo: Lowering, input: Node, *args: Value, **kwargs: Value) -> Node | Shapes:
     dtype = kwargs.get("dtype")
     moved = False

@@ -13,8 +13,8 @@ from framefuse.capture.program.markers import Outcome
 from framefuse.capture.recording.transformed import Transformed
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
-# How the parameter or variable of torch's functions is called that holds the function to transform.
-GIVEN = "func"
+# How parameters or variables are called that hold the function to transform.
+GIVEN = frozenset(("func", "score_mod", "mask_mod"))
 # What only gives a function, in which the function to transform is a variable.
 MAKERS = frozenset(("vmap", "chunk_vmap", "grad", "grad_and_value", "jacrev", "jacfwd", "hessian"))
 
@@ -69,10 +69,10 @@ def _with_frames(
     code = target.__code__
     names = code.co_varnames[: code.co_argcount]
     args = tuple(
-        [_in_frames(machine, value) if name == GIVEN else value for name, value in zip(names, args, strict=False)]
+        [_in_frames(machine, value) if name in GIVEN else value for name, value in zip(names, args, strict=False)]
         + list(args[len(names) :])
     )
-    kwargs = {name: _in_frames(machine, value) if name == GIVEN else value for name, value in kwargs.items()}
+    kwargs = {name: _in_frames(machine, value) if name in GIVEN else value for name, value in kwargs.items()}
     if target.__closure__ is None:
         return target, args, kwargs
     cells = []
@@ -80,7 +80,7 @@ def _with_frames(
         value = machine.recorder.functions.read_cell(cell, cell.cell_contents, 0)
         if isinstance(value, CONTAINERS):
             machine.recorder.contents.guard_deep_contents(value)
-        cells.append(types.CellType(_in_frames(machine, value)) if name == GIVEN else cell)
+        cells.append(types.CellType(_in_frames(machine, value)) if name in GIVEN else cell)
     copy = types.FunctionType(code, target.__globals__, target.__name__, target.__defaults__, tuple(cells))
     copy.__kwdefaults__ = target.__kwdefaults__
     return copy, args, kwargs

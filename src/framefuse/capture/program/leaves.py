@@ -43,6 +43,7 @@ INTERPRETED_OURS = (
     "framefuse.capture.program.itertools_equivalents",
     "framefuse.capture.program.method_equivalents",
     "framefuse.capture.callables.custom_functions",
+    "framefuse.capture.callables.flexible_attention",
     "framefuse.capture.callables.scans",
     "framefuse.capture.callables.transforms",
     "framefuse.demo",
@@ -137,6 +138,8 @@ def runs_natively(function: types.FunctionType) -> bool:
 def is_transform(function: types.FunctionType) -> bool:
     """Whether this is a function transform of torch, or what one made of a function."""
     home = function.__globals__.get("__name__")
+    if home == "framefuse.capture.callables.flexible_attention":
+        return function.__name__ == "attend"
     return home in TRANSFORMS and function.__code__.co_qualname.partition(".")[0] not in NO_TRANSFORMS
 
 

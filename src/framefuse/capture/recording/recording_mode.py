@@ -13,6 +13,7 @@ from framefuse.capture.program.equivalents import OVERRIDDEN
 from framefuse.capture.recording.call_names import call_name
 from framefuse.capture.recording.queries import ANSWERS
 from framefuse.capture.recording.recorder import Recorder
+from framefuse.ir.classes import PLAIN_TENSORS
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 ENABLED = Question(torch._C._is_torch_function_enabled)  # whether classes are asked, by whoever calls what is compiled
@@ -38,7 +39,8 @@ class RecordingMode(TorchFunctionMode):
         recorder.note_mode_call(args, kwargs)
         if not recorder.alive or recorder.paused:
             return func(*args, **kwargs)
-        if types and torch._C._is_torch_function_enabled():
+        # Python functions of torch name its own classes as well.
+        if any(kind not in PLAIN_TENSORS for kind in types) and torch._C._is_torch_function_enabled():
             return self._overridden(func, types, args, given)
         if recorder.transformed is not None:
             return recorder.transformed.call(func, args, kwargs)

@@ -15,6 +15,7 @@ from framefuse.capture.recording.call_names import call_name
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.saved import unreached_by_call
 from framefuse.capture.recording.tensors import describe, special, stands_for_another
+from framefuse.ir.classes import PLAIN_TENSORS
 from framefuse.ir.containers import elements
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.trace import refs
@@ -97,6 +98,8 @@ class Transformed(TorchDispatchMode):
             recorder.kill("autocast", "A function transform")
         for tensor in _tensors((args, kwargs)):
             self.find(tensor)
+            if type(tensor) not in PLAIN_TENSORS:  # a class of its own, whose functions ran above the levels
+                recorder.kill("tensor-kind", f"A {type(tensor).__name__}")
         return recorder.run(function, name, args, kwargs)
 
     def _is_own(self, tensor: torch.Tensor) -> bool:

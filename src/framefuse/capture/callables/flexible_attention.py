@@ -1,0 +1,110 @@
+"""``flex_attention`` with functions of the user, in terms of which its scores and masks are part of the graph."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from framefuse.capture.interp.registry import NAMED_EQUIVALENTS
+from framefuse.capture.recording.tensors import stands_for_another
+from framefuse.ir.classes import PLAIN_TENSORS
+from framefuse.ir.values import Arguments, Function, Keywords, Value
+
+PLACE = ("torch.nn.attention.flex_attention", "flex_attention")
+NAMES = ("query", "key", "value", "score_mod", "block_mask", "scale", "enable_gqa", "return_lse")
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+# Each function is called with numbers of batch, head, query and key: of one dimension at a time, the last first.
+NUMBERS = ((None, None, None, 0), (None, None, 0, None), (None, 0, None, None), (0, None, None, None))
+
+
+def flex_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    score_mod: Value = None,
+    block_mask: Value = None,
+    scale: Value = None,
+    enable_gqa: bool = False,
+    return_lse: bool = False,
+    kernel_options: Value = None,
+    *,
+    return_aux: Value = None,
+) -> torch.Tensor:
+    """What torch's function gives; the program's functions run in frames."""
+    if query.requires_grad or key.requires_grad or value.requires_grad:
+        assert query.device.type != "cpu", "torch refuses it"  # not reached: the call was looked at
+    mask_mod = _everything
+    if block_mask is not None:
+        mask_mod = block_mask.mask_mod
+        if tuple(block_mask.seq_lengths) != (query.shape[2], key.shape[2]):
+            raise ValueError("block_mask was created for other lengths")  # not reached: the call was looked at
+    if scale is None:
+        scale = 1.0 / math.sqrt(query.shape[3])
+    return attend(query, key, value, _same if score_mod is None else score_mod, mask_mod, scale)
+
+
+def _same(score: torch.Tensor, *place: torch.Tensor) -> torch.Tensor:
+    return score
+
+
+def _everything(batch: torch.Tensor, *place: torch.Tensor) -> torch.Tensor:
+    return torch.ones_like(batch, dtype=torch.bool)
+
+
+def attend(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, score_mod: Function, mask_mod: Function, scale: float
+) -> torch.Tensor:
+    """Attention by torch's formula, with the functions over all places; runs as a function transform."""
+    groups = query.size(1) // key.size(1)
+    key, value = (torch.repeat_interleave(part, groups, dim=1) for part in (key, value))
+    wide = torch.float64 if query.dtype is torch.float64 else torch.float32
+    scores = query.to(wide) @ key.to(wide).transpose(-2, -1)
+    places = [torch.arange(0, size, device=scores.device) for size in scores.shape]
+    score, mask = score_mod, mask_mod
+    for dims in NUMBERS:
+        score = torch.vmap(score, in_dims=(0, *dims), out_dims=0)
+        mask = torch.vmap(mask, in_dims=dims, out_dims=0)
+    scores = (scores * scale).to(wide)
+    lowest = torch.full((), -math.inf, dtype=wide, device=scores.device)
+    scores = torch.where(mask(*places), score(scores, *places), lowest)
+    return torch._safe_softmax(scores, dim=-1).to(query.dtype) @ value.to(query.dtype)
+
+
+def is_plain(args: Arguments, kwargs: Keywords) -> bool:
+    """Whether a call has the form above and is none that torch refuses."""
+    given = dict(zip(NAMES, args, strict=False)) | kwargs
+    query, key, value = (given.get(name) for name in NAMES[:3])
+    if len(args) > len(NAMES) or any(type(tensor) not in PLAIN_TENSORS for tensor in (query, key, value)):
+        return False
+    if given.get("return_lse") or given.get("return_aux") is not None or given.get("kernel_options"):
+        return False
+    with torch._C.DisableTorchFunction():
+        return _fits(query, key, value, bool(given.get("enable_gqa")), given.get("block_mask"))
+
+
+def _fits(query: Value, key: Value, value: Value, grouped: bool, block_mask: Value) -> bool:
+    """Whether sizes, dtypes and the mask belong together."""
+    tensors = (query, key, value)
+    if any(stands_for_another(tensor) or tensor.ndim != 4 or 0 in tensor.shape for tensor in tensors):
+        return False
+    if any(tensor.dtype is not query.dtype or tensor.device != query.device for tensor in tensors):
+        return False
+    if query.device.type not in ("cpu", "cuda"):
+        return False
+    if query.device.type == "cpu" and any(tensor.requires_grad for tensor in tensors):
+        return False
+    heads = query.shape[1] % key.shape[1] == 0 if grouped else query.shape[1] == key.shape[1]
+    rows = key.shape[:3] == value.shape[:3] and query.shape[0] == key.shape[0]
+    if not heads or not rows or query.shape[3] != key.shape[3] or query.dtype not in DTYPES:
+        return False
+    if block_mask is None:
+        return True
+    named = (type(block_mask).__module__, type(block_mask).__name__) == (PLACE[0], "BlockMask")
+    if not named or block_mask.kv_num_blocks.device != query.device:
+        return False
+    written = getattr(block_mask.mask_mod, "__module__", PLACE[0]) != PLACE[0]
+    return written and tuple(block_mask.seq_lengths) == (query.shape[2], key.shape[2])
+
+
+NAMED_EQUIVALENTS[PLACE] = (is_plain, flex_attention)

@@ -1,0 +1,90 @@
+"""``flex_attention`` with functions of the user inside compiled code: scores and masks are part of the graph, with
+eager's values, gradients, guards and refusals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from tests.traps.trap import Table, Trap, hold, outcome
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+TABLE = Table()
+ROUNDS = range(3)
+SLOPE = [0.1]
+
+
+def heads(count: int = 3, length: int = 8) -> torch.Tensor:
+    return torch.randn(2, count, length, 4)
+
+
+def causal(length: int) -> Any:
+    return create_block_mask(lambda b, h, i, j: i >= j, None, None, length, length, device="cpu")
+
+
+@TABLE.trap(traces=1, hits=2)
+def a_score_of_places(compiled: Any) -> Iterator[Any]:
+    f = compiled(lambda q, k, v: flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + (i - j) * 0.1))
+    for _ in ROUNDS:
+        yield f(heads(), heads(), heads())
+
+
+@TABLE.trap(traces=1, hits=2)
+def a_mask_with_rows_of_nothing(compiled: Any) -> Iterator[Any]:
+    mask = create_block_mask(lambda b, h, i, j: (i > j) & (h != 1), None, 3, 8, 8, device="cpu")
+    f = compiled(lambda q, k, v: flex_attention(q, k, v, block_mask=mask, scale=0.5))
+    for _ in ROUNDS:
+        yield f(heads(), heads(), heads())
+
+
+@TABLE.trap(traces=1, hits=2)
+def a_bias_that_is_read_at_places_trains(compiled: Any) -> Iterator[Any]:
+    bias, mask = torch.nn.Parameter(torch.randn(3, 15)), causal(8)
+
+    def f(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + bias[h, i - j + 7], block_mask=mask)
+
+    fast = compiled(f)
+    for _ in ROUNDS:
+        yield torch.autograd.grad(fast(heads(), heads(), heads()).sin().sum(), bias)
+
+
+@TABLE.trap(traces=1, hits=2)
+def groups_of_heads_in_bfloat16(compiled: Any) -> Iterator[Any]:
+    f = compiled(lambda q, k, v: flex_attention(q, k, v, enable_gqa=True))
+    for _ in ROUNDS:
+        yield f(heads(6).bfloat16(), heads().bfloat16(), heads().bfloat16()).float().round(decimals=1)
+
+
+@TABLE.trap(traces=2, hits=2)
+def what_a_score_reads_is_guarded(compiled: Any) -> Iterator[Any]:
+    f = compiled(lambda q, k, v: flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s * SLOPE[0]))
+    for slope in (0.1, 0.1, 2.0, 2.0):
+        SLOPE[0] = slope
+        yield f(heads(), heads(), heads())
+    SLOPE[0] = 0.1
+
+
+@TABLE.trap(traces=4, hits=2)
+def another_mask_is_another_trace(compiled: Any) -> Iterator[Any]:
+    f = compiled(lambda q, k, v, mask: flex_attention(q, k, v, block_mask=mask))
+    near = create_block_mask(lambda b, h, i, j: (i - j).abs() < 2, None, None, 8, 8, device="cpu")
+    for mask, length in ((causal(8), 8), (near, 8), (causal(4), 4)):
+        for _ in range(2):
+            yield f(heads(length=length), heads(length=length), heads(length=length), mask)
+
+
+@TABLE.trap(traces=2, hits=1, waits="native-call raises unknown-tensor transform")
+def what_torch_refuses_is_refused(compiled: Any) -> Iterator[Any]:
+    mask = causal(8)
+    f = compiled(lambda q, k, v: flex_attention(q, k, v, block_mask=mask))
+    for q, k in ((heads(), heads()), (heads(length=4), heads(length=4)), (heads(), heads())):
+        yield outcome(f, q, k, k)
+    yield outcome(f, heads().requires_grad_(), heads(), heads())
+
+
+@TABLE.parametrize()
+def test_row(trap: Trap) -> None:
+    hold(trap)
