@@ -196,3 +196,82 @@ def test_memory_that_comes_twice_is_written_through_data() -> None:
             yield positive, y, w._version, torch.autograd.grad(y.sum(), (w, v))
 
     hold(Trap(program, traces=2, hits=3))
+
+
+def _stepped(weights: list[Tensor]) -> None:
+    for weight in weights:
+        assert weight.grad is not None
+        weight.data.add_(weight.grad, alpha=-0.1)
+
+
+def _stepped_in_part(weights: list[Tensor]) -> None:
+    for weight in weights:
+        assert weight.grad is not None
+        weight.data[:2].add_(weight.grad[:2], alpha=-0.1)
+        weight.data[0] -= 0.1 * weight.grad.data[0]
+
+
+def _limited(weights: list[Tensor]) -> Tensor:
+    for weight in weights:
+        weight.data[weight.data > 1] = 1
+        weight.data.detach().mul_(0.5)
+    return (weights[0] * 2).sum()
+
+
+def _counted_and_not(weights: list[Tensor]) -> Tensor:
+    weights[0].data.mul_(2)
+    with torch.no_grad():
+        weights[0].add_(1)
+    weights[0].data.mul_(0.5)
+    return (weights[0] ** 2).sum()
+
+
+def _read_before(weights: list[Tensor]) -> Tensor:
+    scaled = (weights[0] * 2).sum()
+    weights[0].data.mul_(0.5)
+    return scaled + weights[0].sum()
+
+
+@pytest.mark.parametrize("function", [_stepped, _stepped_in_part, _limited, _counted_and_not, _read_before])
+def test_arguments_are_written_through_data_without_a_break(function: Callable[[list[Tensor]], Any]) -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(function)
+        for number, rows in enumerate((4, 4, 4, 3)):
+            generator = torch.Generator().manual_seed(number)
+            weights = [torch.randn(rows, 3, generator=generator).requires_grad_() for _ in range(2)]
+            for weight in weights:
+                weight.grad = torch.randn(rows, 3, generator=generator)
+            loss = f(weights)
+            if loss is not None:
+                loss.backward()
+            yield loss, [(weight.detach().clone(), weight._version, weight.grad) for weight in weights]
+
+    hold(Trap(program, traces=2, hits=2, options={"fullgraph": True}))
+
+
+def _square_before(weight: Tensor) -> Tensor:
+    square = (weight * weight).sum()
+    weight.data.mul_(0.5)
+    return square
+
+
+def _given_out(weight: Tensor) -> Tensor:
+    inside = weight.data
+    inside.mul_(2)
+    return inside
+
+
+@pytest.mark.parametrize("function", [_square_before, _given_out])
+def test_what_follows_a_write_through_data_is_eagers(function: Callable[[Tensor], Tensor]) -> None:
+    """A saved argument that is written then, whose gradient follows it, and a tensor that counts its own writes."""
+
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(function)
+        for number in range(4):
+            weight = torch.randn(4, 3, generator=torch.Generator().manual_seed(number)).requires_grad_()
+            result = f(weight)
+            if result.requires_grad:
+                result.backward()
+            yield result.detach(), result._version, weight.detach().clone(), weight._version, weight.grad
+
+    hold(Trap(program, traces=3, hits=2))
