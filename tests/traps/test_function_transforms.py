@@ -201,6 +201,18 @@ def a_number_that_moves_inside(compiled: Any) -> Iterator[Any]:
         yield f(torch.randn(3, 2))
 
 
+@TABLE.trap(traces=4, hits=12)
+def what_is_turned_in_place_below_keeps_its_sizes(compiled: Any) -> Iterator[Any]:
+    """A row by a matrix is a product of matrices that torch squeezes in place."""
+    for function in (
+        lambda x, w: vmap(lambda v: v @ w)(x),
+        lambda x, w: vmap(lambda v: torch.matmul(v, w), in_dims=1)(x) + 1,
+        lambda x, w: vmap(lambda v: v @ w, out_dims=1)(x.sin()) * 2,
+        lambda x, w: grad(lambda v: vmap(lambda row: row @ w)(v).sin().sum())(x),
+    ):
+        yield from each(compiled, function)
+
+
 @TABLE.trap(traces=4, hits=0)
 def a_number_given_is_fixed(compiled: Any) -> Iterator[Any]:
     f = compiled(lambda x, s: vmap(lambda v: v * s)(x))

@@ -4,9 +4,7 @@ result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 import torch
 
@@ -215,22 +213,6 @@ def refs(value: Value) -> list[int]:
         elif hasattr(part, "parts"):
             waiting += (part.base, *reversed(part.parts))
     return numbers
-
-
-def apart(
-    calls: Iterable[Call], metas: Sequence[TensorMeta], known: Mapping[int, Call] = MappingProxyType({})
-) -> dict[int, Call]:
-    """The families whose writes are counted by themselves, each with the call of ``.data`` that it is of; those of
-    earlier calls are ``known``.
-    """
-    families = dict(known)
-    for call in calls:
-        if call.name == "data":
-            families.update({metas[value].family: call for value in refs(call.result)})
-        elif call.name == "detach":
-            of = [families[metas[value].family] for value in refs(call.args) if metas[value].family in families]
-            families.update({metas[value].family: of[0] for value in refs(call.result) if of})
-    return families
 
 
 def outside(result: Value, effects: tuple[Effect, ...]) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from framefuse.ir.graph import Node
 from framefuse.ir.ops import POINTWISE, REDUCE, TABLE, VIEW
-from framefuse.ir.trace import Call, Trace, apart, refs
+from framefuse.ir.trace import Call, Trace, refs
 from framefuse.lower.context import Lowering
 from framefuse.lower.gradients import KEPT
 from framefuse.lower.values import Values
@@ -28,9 +28,9 @@ class Lasting:
         self.holders = trace.autograd.holders if trace.autograd is not None else ()
         self.along = trace.autograd.along if trace.autograd is not None else {}
         given = {trace.metas[entry.value].storage for entry in trace.assumptions.inputs}
-        self.held = frozenset(storage for holder in self.holders for storage in holder.storages)
-        self.kept = self.held - given
-        self.unseen = apart(trace.calls, trace.metas)
+        self.kept = {storage for holder in self.holders for storage in holder.storages} - given
+        apart = [(value, call) for call in trace.calls if call.name == "data" for value in refs(call.result)]
+        self.unseen = {trace.metas[value].family: call for value, call in apart}  # count writes by themselves
         self.starts: list[int] = []  # of each call: how many nodes there were before
         self.found: set[Node] = set()
 
@@ -53,11 +53,11 @@ class Lasting:
         return node
 
     def unseen_write(self, value: int, index: int) -> Call | None:
-        """The ``.data`` through which call number ``index`` writes to memory that eager's node of an earlier one saved:
-        its gradient follows the write.
+        """The ``.data`` through which call number ``index`` writes to memory that the function made and that eager's
+        node of an earlier call saved: its gradient follows the write.
         """
         meta = self.trace.metas[value]
-        if meta.family not in self.unseen or meta.storage not in self.held:
+        if meta.family not in self.unseen or meta.storage not in self.kept:
             return None
         earlier = [number for call in self.trace.calls[:index] for number in (*refs(call.result), *call.written)]
         holders = [self.holders[self.along[number]] for number in earlier if number in self.along]

@@ -87,9 +87,6 @@ class Outputs:
         for value in (*self.values.inputs, *self.leaving):
             meta = self.trace.metas[value]
             self.families.setdefault(meta.storage, set()).add(meta.family)
-            if meta.family in self.values.written_apart:
-                fact = "A tensor leaves that .data gave of an argument, and that was written: it counts its own writes."
-                raise Stop(reason("in-place", fact, self.values.apart[meta.family].line))
         self._late_writes()
         late = [value for value in numbers if self._is_late(value)]
         for value in numbers:

@@ -10,7 +10,7 @@ from framefuse.ir.builder import Unprovable
 from framefuse.ir.graph import Node
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
-from framefuse.ir.trace import Trace, apart, outside, refs
+from framefuse.ir.trace import Trace, outside, refs
 from framefuse.lower.aliases import AliasSet, Inexpressible, Path, replay, scatter
 from framefuse.lower.context import Lowering
 
@@ -33,8 +33,6 @@ class Values:
         self.last_write: dict[int, int] = {}  # by storage: the number of the last call that counted a write
         self.last_use = _last_uses(trace)
         self.sets: dict[int, AliasSet] = {}
-        self.apart = apart(trace.calls, trace.metas)
-        self.written_apart: set[int] = set()  # families of these that were written
 
     def define(self, value: int, contents: Node, node: Node) -> None:
         """A new value with these ``contents``; ``node`` is them with eager's history. Its place among the views of its
@@ -61,9 +59,6 @@ class Values:
         ``counted`` is how many versions eager counts for the write.
         """
         meta = self.trace.metas[value]
-        if meta.family in self.apart and self.sets[meta.storage].root in self.inputs:
-            self.written_apart.add(meta.family)
-            counted = 0
         shared = self.sets[meta.storage]
         path = shared.paths[value]
         if path is None:

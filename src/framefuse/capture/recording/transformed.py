@@ -118,12 +118,17 @@ class Transformed(TorchDispatchMode):
             return
         known = recorder.tensors
         for number in range(self.seen, len(known)):
-            if not _has_no_memory(known[number]):
+            if not _has_no_memory(known[number]) and not self._turned(number):
                 self.places.setdefault(_place(known[number]), number)
         self.seen = len(known)
         number = self.places.get(_place(tensor), -1)
         if number >= 0:
             self._note(tensor, number)
+
+    def _turned(self, number: int) -> bool:
+        """Whether the tensor of this number was turned in place: it is another value of the trace by now."""
+        recorder = self.recorder
+        return recorder.numbers.get(id(recorder.tensors[number])) != number
 
     def _note(self, tensor: torch.Tensor, number: int) -> None:
         self.recorder.numbers[id(tensor)] = number
@@ -163,8 +168,11 @@ class Transformed(TorchDispatchMode):
             self.find(tensor)
         with torch._C.DisableTorchFunction():
             for number in range(self.first, len(recorder.metas)):
-                if number not in recorder.inputs:
-                    recorder.metas[number] = describe(recorder.tensors[number], recorder.storages, recorder.families)
+                tensor = recorder.tensors[number]
+                if self._turned(number):
+                    recorder.metas[number] = replace(recorder.metas[number], requires_grad=tensor.requires_grad)
+                elif number not in recorder.inputs:
+                    recorder.metas[number] = describe(tensor, recorder.storages, recorder.families)
             for index in reversed(range(self.first_call, len(recorder.calls))):
                 self._lead(index)
         recorder.keep(self.others)

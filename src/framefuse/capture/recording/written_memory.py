@@ -8,7 +8,7 @@ import torch
 
 from framefuse.capture.recording.tensors import versions_of
 from framefuse.ir.torch_calls import is_in_place, uncounted
-from framefuse.ir.trace import Call, TensorMeta, apart
+from framefuse.ir.trace import TensorMeta
 from framefuse.ir.values import Arguments, Function, Keywords
 
 
@@ -30,7 +30,6 @@ class Host(Protocol):
     """What this needs of the recorder: its values by number."""
 
     metas: list[TensorMeta]
-    calls: list[Call]
     numbers: dict[int, int]
     tensors: list[torch.Tensor]
 
@@ -43,8 +42,6 @@ class WrittenMemory:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.versions: dict[int, dict[int, int | None]] = {}  # of the inputs: by storage, by number
-        self.apart: dict[int, Call] = {}  # families that count their writes by themselves, of calls before this one:
-        self.looked = 0
 
     def add_input(self, number: int, tensor: torch.Tensor) -> None:
         """Notes the count of a new input."""
@@ -74,24 +71,17 @@ class WrittenMemory:
         return tuple(dict.fromkeys(written))
 
     def count(self, written: tuple[int, ...], counted: bool = True) -> None:
-        """Ends the recording after a write that an input's memory saw and its version did not, unless such a write is
-        known not to be ``counted`` or went through what ``.data`` gave in this recording.
+        """Ends the recording after a write that an input's memory saw and its version did not, as through ``.data``;
+        unless such a write is known not to be ``counted``.
         """
         for storage in {self.host.metas[number].storage for number in written}:
             versions = self.versions.get(storage, {})
             for number, version in versions.items():
                 now = versions_of([self.host.tensors[number]])[0]
-                unseen = counted and now == version and now is not None and number not in written
-                if unseen and not self._through_data(storage, written):
+                if counted and now == version and now is not None and number not in written:
                     self.host.kill("tensor-attribute", "data")
                     return
                 versions[number] = now
-
-    def _through_data(self, storage: int, written: tuple[int, ...]) -> bool:
-        """Whether only such tensors of the storage were written as count their writes by themselves."""
-        metas, calls = self.host.metas, self.host.calls
-        self.apart, self.looked = apart(calls[self.looked :], metas, self.apart), len(calls)
-        return all(metas[number].family in self.apart for number in written if metas[number].storage == storage)
 
     def versions_now(self) -> list[int | None]:
         """The counts of writes of all tensors of the trace."""

@@ -1,0 +1,551 @@
+"""Small programs whose gradients are eager's: kinks, writes, hooks, functions of the user, losses, complex numbers."""
+
+from __future__ import annotations
+
+import torch
+from tests.traps.small_programs import Rows, draw
+from tests.traps.trap import Trap, hold
+from torch import nn
+
+ROWS = Rows()
+F = nn.functional
+
+G = lambda *s, d=torch.float32: lambda i: (draw(i, *s, dtype=d, grad=True),)
+
+
+def two(*s, d=torch.float32):
+    return lambda i: (draw(i, *s, dtype=d, grad=True), draw(i + 50, *s, dtype=d, grad=True))
+
+
+@ROWS.case(two(3, 4), grad=True)
+def grad_mix(a, b):
+    return (
+        torch.where(a > b, a, b * 2),
+        a.detach() * b,
+        (a * b).sum(0),
+        torch.maximum(a, a),
+        a.clamp(-0.5, 0.5),
+        a.abs(),
+        a.sign() * b,
+        a.relu(),
+        (a.round() * b),
+    )
+
+
+@ROWS.case(two(3, 4), grad=True)
+def ties(a, b):
+    z = a * 0
+    return (
+        z.max(),
+        z.amax(1),
+        z.max(1).values,
+        torch.maximum(z, z),
+        z.clamp(0, 0),
+        z.min(),
+        z.abs(),
+        z.relu(),
+        F.relu6(z),
+        torch.minimum(z, z.detach()),
+        z.sort(1).values,
+        z.median(),
+        z.norm(),
+        z.cummax(0).values,
+        F.max_pool1d(z, 2),
+        torch.fmax(z, z),
+        z.topk(2).values,
+        z.aminmax().max,
+        z.logsumexp(0),
+        F.hardtanh(z),
+        F.leaky_relu(z),
+        F.threshold(z, 0, 1.0),
+        F.elu(z),
+        F.softshrink(z),
+        torch.hypot(z, z),
+        torch.linalg.vector_norm(z, dim=1),
+        F.normalize(z),
+        torch.cdist(z, z),
+        z.std(0),
+        z.renorm(2, 0, 1.0),
+    )
+
+
+@ROWS.case(
+    lambda i: (
+        torch.tensor(
+            [[0.0, 0.0, 2.0 + i], [1.0, 0.0, float("inf")], [3.0, float("nan"), 0.0], [0.0, float("inf"), 2.0]]
+        ).requires_grad_(),
+    ),
+    grad=True,
+)
+def prods(x):
+    return x.prod(1), x.prod(0), x.prod(), x[0].prod(), x[1].prod(), x.cumprod(1)
+
+
+@ROWS.case(two(3, 4), grad=True)
+def inplace_grad(a, b):
+    x = a * 1
+    x.mul_(b)
+    x[0] = b[1]
+    x[:, 1].add_(a[:, 0])
+    y = x.view(-1)
+    y[3:6] = 0
+    x.t()[0].neg_()
+    return x, y * 2
+
+
+@ROWS.case(two(3, 4), grad=True)
+def detach_alias(a, b):
+    x = a * 2
+    d = x.detach()
+    d.mul_(3)
+    return x * b
+
+
+@ROWS.case(two(3, 4), grad=True)
+def nograd_mid(a, b):
+    with torch.no_grad():
+        m = a.max()
+        k = a / m
+    with torch.enable_grad():
+        j = a * k
+    with torch.set_grad_enabled(False):
+        q = j * b
+    return j * b + q, k, q
+
+
+@ROWS.case(
+    two(
+        4,
+    ),
+    grad=True,
+)
+def retained(a, b):
+    x = a * b
+    x.retain_grad()
+    y = x.sin().sum()
+    y.backward(retain_graph=True)
+    return x.grad, y * 1, a.grad.clone()
+
+
+@ROWS.case(
+    two(
+        4,
+    ),
+    grad=True,
+)
+def double_back(a, b):
+    y = (a**3 * b).sum()
+    (g,) = torch.autograd.grad(y, a, create_graph=True)
+    return (g * b).sum(), g
+
+
+@ROWS.case(
+    two(
+        4,
+    ),
+    grad=True,
+)
+def hvp(a, b):
+    f = lambda v: (v.sin() * b).sum()
+    return torch.autograd.functional.hvp(f, a, b.detach())[1], torch.autograd.functional.jacobian(f, a)
+
+
+@ROWS.case(
+    two(
+        4,
+    )
+)
+def func_grad(a, b):
+    return (
+        torch.func.grad(lambda v: (v.sin() * b).sum())(a),
+        torch.func.vmap(lambda v: v * v.exp())(a),
+        torch.func.jvp(lambda v: v.tanh(), (a,), (b,)),
+        torch.func.vjp(lambda v: v.cos(), a)[1](b),
+        torch.func.jacrev(lambda v: v**2)(a),
+        torch.func.hessian(lambda v: (v**3).sum())(a),
+    )
+
+
+class Sq(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, k):
+        ctx.save_for_backward(x)
+        ctx.k = k
+        return x * x * k
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 2 * x * g * ctx.k + 1, None
+
+
+@ROWS.case(lambda i: (draw(i, 4, grad=True), 1.0 + i), grad=True)
+def custom_fn(x, k):
+    return Sq.apply(x, k) + Sq.apply(x * 2, 2.0)
+
+
+class Two(torch.autograd.Function):
+    @staticmethod
+    def forward(x, y):
+        return x + y, x * y, (x > 0)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.mark_non_differentiable(output[2])
+        ctx.save_for_backward(*inputs)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, a, b, c):
+        x, y = ctx.saved_tensors
+        gx = gy = None
+        if a is not None:
+            gx = a
+            gy = a
+        if b is not None:
+            gx = b * y + (gx if gx is not None else 0)
+            gy = b * x
+        return gx, gy
+
+
+@ROWS.case(
+    two(
+        4,
+    ),
+    grad=True,
+)
+def custom_two(x, y):
+    a, b, c = Two.apply(x, y)
+    return a, b * c, c
+
+
+@ROWS.case(
+    two(
+        4,
+    ),
+    grad=True,
+)
+def custom_partial(x, y):
+    a, b, c = Two.apply(x, y)
+    return b * 2
+
+
+class Dirty(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        x.mul_(2)
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+@ROWS.case(
+    two(
+        4,
+    ),
+    grad=True,
+)
+def custom_dirty(x, y):
+    z = x * 1
+    Dirty.apply(z)
+    return z * y
+
+
+@ROWS.case(
+    two(
+        4,
+    ),
+    grad=True,
+)
+def tensor_hook(x, y):
+    z = x * y
+    z.register_hook(lambda g: g * 2)
+    h = z.sum() * 1
+    return h
+
+
+@ROWS.case(lambda i: (draw(i, 4, grad=bool(i % 2)),), grad=True)
+def req_flip(x):
+    return x * 2, x.requires_grad
+
+
+@ROWS.case(
+    two(
+        4,
+    ),
+    grad=True,
+)
+def ckpt(x, y):
+    return torch.utils.checkpoint.checkpoint(lambda a, b: (a * b).sin(), x, y, use_reentrant=False)
+
+
+@ROWS.case(two(3, 4), grad=True)
+def losses(a, b):
+    return (
+        F.mse_loss(a, b),
+        F.l1_loss(a, b),
+        F.smooth_l1_loss(a, b),
+        F.huber_loss(a, b),
+        F.kl_div(a.log_softmax(1), b.softmax(1), reduction="batchmean"),
+        F.binary_cross_entropy_with_logits(a, b.sigmoid()),
+        F.cross_entropy(a, torch.tensor([0, -100, 3])),
+        F.cross_entropy(a, b.softmax(1), label_smoothing=0.1),
+        F.nll_loss(a.log_softmax(1), torch.tensor([0, 1, 2]), weight=torch.tensor([1.0, 2, 3, 4])),
+        F.cosine_embedding_loss(a, b, torch.tensor([1, -1, 1])),
+        F.triplet_margin_loss(a, b, a * 2),
+        F.margin_ranking_loss(a, b, torch.ones(3, 4)),
+        F.poisson_nll_loss(a, b.abs()),
+        F.gaussian_nll_loss(a, b, torch.ones(3, 4)),
+        F.multi_margin_loss(a, torch.tensor([1, 2, 0])),
+        F.hinge_embedding_loss(a, torch.tensor([[1, -1, 1, -1]] * 3)),
+        F.soft_margin_loss(a, torch.ones(3, 4)),
+        F.multilabel_soft_margin_loss(a, torch.ones(3, 4)),
+        F.pairwise_distance(a, b),
+        F.cosine_similarity(a, b),
+        F.ctc_loss(a[:, None].log_softmax(2), torch.tensor([[1, 2]]), torch.tensor([3]), torch.tensor([2])),
+    )
+
+
+@ROWS.case(lambda i: (draw(i, 3, 4, grad=True), torch.full((3,), -100)), grad=True)
+def all_ignored(a, t):
+    return (
+        F.cross_entropy(a, t),
+        F.cross_entropy(a, t, reduction="sum"),
+        F.nll_loss(a.log_softmax(1), t, reduction="none"),
+    )
+
+
+@ROWS.case(lambda i: (torch.zeros(0, 4, requires_grad=True), torch.zeros(0, dtype=torch.long)), grad=True)
+def empty_loss(a, t):
+    return (
+        F.cross_entropy(a, t),
+        F.cross_entropy(a, t, reduction="sum"),
+        a.mean(),
+        a.sum(),
+        F.mse_loss(a, a * 2),
+        F.layer_norm(a, (4,)),
+        a.softmax(1),
+        F.linear(a, torch.ones(2, 4)),
+        F.embedding(t, torch.ones(3, 2)),
+        a.max(1).values,
+        a.norm(),
+        a.prod(),
+    )
+
+
+@ROWS.case(lambda i: (draw(i, 2, 3, 5, 5, grad=True),), grad=True)
+def convs(x):
+    w = torch.linspace(-1, 1, 54).view(2, 3, 3, 3)
+    return (
+        F.conv2d(x, w),
+        F.conv2d(x, w, padding="same"),
+        F.conv2d(x, w, stride=2, padding=1, dilation=2),
+        F.conv_transpose2d(x, w.transpose(0, 1)),
+        F.unfold(x, 2),
+        F.avg_pool2d(x, 2, ceil_mode=True, count_include_pad=False),
+        F.max_pool2d(x, 3, 1, 1),
+        F.adaptive_avg_pool2d(x, 2),
+        F.adaptive_max_pool2d(x, (2, 1)),
+        F.interpolate(x, size=7, mode="bilinear"),
+        F.interpolate(x, scale_factor=0.5, mode="bicubic", align_corners=True),
+        F.grid_sample(x, torch.zeros(2, 2, 2, 2), align_corners=False),
+        F.pixel_unshuffle(x[:, :, :4, :4], 2),
+        F.lp_pool2d(x, 2.0, 2),
+        F.group_norm(x, 3),
+        F.instance_norm(x),
+        F.local_response_norm(x, 2),
+        F.pad(x, (1, 2, 0, 1), mode="reflect"),
+        F.pad(x, (1, 1, 1, 1), mode="replicate"),
+        F.pad(x, (1, 1, 1, 1), mode="circular"),
+        F.fold(F.unfold(x, 2), (5, 5), 2),
+    )
+
+
+NAMES = (
+    "relu",
+    "celu",
+    "selu",
+    "elu",
+    "gelu",
+    "silu",
+    "mish",
+    "softplus",
+    "softsign",
+    "tanhshrink",
+    "hardswish",
+    "hardsigmoid",
+    "logsigmoid",
+    "relu6",
+    "hardshrink",
+    "softshrink",
+    "leaky_relu",
+    "rrelu",
+)
+
+
+@ROWS.case(lambda i: (draw(i, 5, 2, 3, grad=True),), grad=True)
+def acts(x):
+    return [getattr(F, n)(x) for n in NAMES] + [
+        F.gelu(x, approximate="tanh"),
+        F.glu(x[:2], 0),
+        F.prelu(x, torch.tensor([0.1])),
+        F.softmin(x, -1),
+        F.gumbel_softmax(x),
+        F.dropout(x, 0.3),
+        F.alpha_dropout(x, 0.3),
+        F.feature_alpha_dropout(x, 0.3),
+        F.dropout2d(x.unsqueeze(0), 0.5),
+        F.threshold(x, 0.1, 20),
+    ]
+
+
+@ROWS.case(lambda i: (draw(i, 3, 4, dtype=torch.complex64, grad=True),), grad=True)
+def cgrad(x):
+    return (
+        x * x,
+        x.abs(),
+        x.real,
+        x.imag,
+        x.angle(),
+        x.conj(),
+        x.exp(),
+        x.sum(),
+        x @ x.mT,
+        x.mean(),
+        torch.view_as_real(x),
+        x.pow(2),
+        x / (x + 1),
+        x.sgn(),
+        x.norm(),
+        torch.fft.ifft(x),
+        x.prod(),
+        x.cumsum(0),
+        x.sin(),
+        x.tanh(),
+        x.sqrt(),
+        x.log(),
+        torch.linalg.vector_norm(x, 1),
+        torch.linalg.vector_norm(x, float("inf")),
+        torch.linalg.vector_norm(x, 3),
+        x.var(),
+        x.std(),
+        x.reciprocal(),
+        x.square(),
+    )
+
+
+@ROWS.case(lambda i: (draw(i, 3, 4, dtype=torch.complex64, grad=True) * torch.tensor([0, 1, 1, 1]),))
+def cnorm0(x):
+    return (
+        torch.linalg.vector_norm(x, 0),
+        torch.linalg.vector_norm(x, 0, 1),
+        x.norm(p=0),
+        torch.linalg.vector_norm(x, float("-inf")),
+        torch.linalg.vector_norm(x, 0.5),
+        x.norm(dim=0, p=1),
+    )
+
+
+@ROWS.case(lambda i: (draw(i, 3, 4, dtype=torch.complex64, grad=True),), grad=True)
+def cnorm0_grad(x):
+    return torch.linalg.vector_norm(x, 0, 1), x.abs().sum(), torch.linalg.vector_norm(x, float("-inf"))
+
+
+@ROWS.case(lambda i: (draw(i, 3, 4, dtype=torch.bfloat16, grad=True),), grad=True)
+def bf_grad(x):
+    return F.layer_norm(x, (4,)), x.softmax(1), F.gelu(x), (x.float() * 2).bfloat16()
+
+
+@ROWS.case(
+    two(
+        4,
+    ),
+    grad=True,
+)
+def inference(x, y):
+    with torch.inference_mode():
+        z = x * y
+        k = z.is_inference()
+    return z, k, x * 2
+
+
+@ROWS.case(
+    two(
+        5,
+    ),
+    grad=True,
+)
+def index_grad(a, b):
+    return (
+        a[[0, 0, 1]],
+        a[a > 0].sum(),
+        a.gather(0, torch.tensor([1, 1])),
+        a.scatter(0, torch.tensor([0, 2]), b[:2]),
+        a.index_select(0, torch.tensor([3, 3])),
+        a.masked_fill(a > 0, 0),
+        a.scatter_add(0, torch.tensor([1, 1]), b[:2]),
+        a.index_add(0, torch.tensor([0, 0]), b[:2]),
+        a.index_put((torch.tensor([0, 0]),), b[:2], accumulate=True),
+        a.take(torch.tensor([1, 1])),
+        a.scatter_reduce(0, torch.tensor([0, 0, 1]), b[:3], "amax"),
+        a.scatter_reduce(0, torch.tensor([0, 0, 1]), b[:3], "mean", include_self=False),
+        a.scatter_reduce(0, torch.tensor([0, 0, 1]), b[:3], "prod"),
+        a.masked_select(b > 0).sum(),
+        a.index_fill(0, torch.tensor([1]), 3.0),
+        a.index_copy(0, torch.tensor([1, 2]), b[:2]),
+        a.repeat_interleave(2),
+        a.repeat(2, 2),
+        a.unfold(0, 2, 1),
+        a.roll(1),
+        a.flip(0),
+        a.diag(),
+        torch.diag_embed(a),
+        a.tril() if False else a.cumsum(0),
+        torch.take_along_dim(a, torch.tensor([0, 0]), 0),
+        a.kthvalue(2).values,
+        a.sort(descending=True).values,
+        a.as_strided((2, 2), (1, 1)),
+        torch.combinations(a[:3]).sum(1),
+        a.renorm(2, 0, 1.0) if False else a.sum(),
+        torch.trapezoid(a),
+        a.expand(2, 5),
+        a.unsqueeze(0).squeeze(),
+        torch.stack([a, b, a], 1),
+        torch.cat([a, a]),
+        a.split(2)[1],
+        torch.tensor_split(a, 2)[0],
+        torch.vstack([a, b]),
+        torch.nn.functional.one_hot(torch.tensor([1, 0]), 3),
+        torch.cumulative_trapezoid(a),
+    )
+
+
+@ROWS.case(lambda i: (draw(i, 2, 4, 8, grad=True),), grad=True)
+def attn(x):
+    m = torch.ones(4, 4, dtype=torch.bool).tril()
+    return (
+        F.scaled_dot_product_attention(x, x, x),
+        F.scaled_dot_product_attention(x, x, x, attn_mask=m),
+        F.scaled_dot_product_attention(x, x, x, is_causal=True),
+        F.scaled_dot_product_attention(x, x, x, attn_mask=torch.zeros(4, 4, dtype=torch.bool)),
+        F.scaled_dot_product_attention(x, x, x, scale=0.1),
+        (x @ x.mT).masked_fill(~m, float("-inf")).softmax(-1),
+    )
+
+
+@ROWS.case(
+    two(
+        3,
+    ),
+    grad=True,
+)
+def same_twice(a, b):
+    return a, a, a + 0, b.view(3), b.view(3)
+
+
+@ROWS.parametrize()
+def test_gradients_are_eagers(trap: Trap) -> None:
+    hold(trap)
