@@ -222,6 +222,24 @@ def test_einsum_is_what_it_is_under_eager(equation):
 
 
 @trap(traces=1, hits=3)
+def tensors_that_have_their_common_sizes(compiled):
+    def program(a):
+        one, other = torch.broadcast_tensors(a, a.exp())
+        return one, one is a, one + other
+
+    f = compiled(program)
+    for count in (4, 4, 6, 9):
+        yield f(torch.randn(count, 5))
+
+
+@trap(traces=3, hits=3)
+def tensors_of_which_one_is_repeated(compiled):
+    f = compiled(lambda a, b: [(part is a, part is b, part + 1) for part in torch.broadcast_tensors(a, b)])
+    for first, second in ((4, 1), (5, 1), (5, 5), (7, 7), (1, 6), (1, 3)):
+        yield f(torch.randn(first, 5), torch.randn(second, 5))
+
+
+@trap(traces=1, hits=3)
 def sizes_behind_einsum_are_known(compiled):
     def program(a, b):
         found = torch.einsum("...ab,...b->...a", a, b)

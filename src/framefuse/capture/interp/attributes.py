@@ -40,6 +40,12 @@ C_DESCRIPTORS = (
 )  # fmt: skip
 
 
+def _is_property(described: type) -> bool:
+    """Whether descriptors of this class are read as properties are: subclasses may say more of what they describe."""
+    return described is property or (issubclass(described, property) and type_get(described, "__get__") is PLAIN_GETTER)
+
+
+PLAIN_GETTER = type_get(property, "__get__")
 PLAIN_LOOKUP = object.__getattribute__
 SETTERS = (object.__setattr__, types.SimpleNamespace.__setattr__, BaseException.__setattr__)
 DELETERS = (object.__delattr__, types.SimpleNamespace.__delattr__, torch.nn.Module.__delattr__)
@@ -135,7 +141,7 @@ class Attributes:
         on_class = type_get(kind, name)
         described = type(on_class)
         if on_class is not MISSING:
-            if described is property and on_class.fget is not None:
+            if _is_property(described) and on_class.fget is not None:
                 if isinstance(on_class.fget, types.FunctionType) and not runs_natively(on_class.fget):
                     return self._computed(frame, holder, kind, name, on_class.fget, (holder,))
                 return (sources.read(holder, "getattr", name, getattr(holder, name)),)

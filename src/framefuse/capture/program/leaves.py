@@ -25,7 +25,7 @@ INTERPRETED_TORCH = (
     "torch.cuda.amp.autocast_mode", "torch.optim", "torch.utils._foreach_utils", "torch.nn.parallel.distributed",
     "torch.fx.graph_module", "torch.fx._lazy_graph_module", "torch.export._unlift",
     "torch._export.non_strict_utils", "torch._functorch.functional_call", "torch.nn.utils.stateless",
-    "torch.nn.utils._named_member_accessor",
+    "torch.nn.utils._named_member_accessor", "torch.distributions",
 )  # fmt: skip
 INTERPRETED_ALONE = ("torch.nn.attention",)  # not what lies below: it sets which kernels attention may choose
 NATIVE_MODULES = frozenset(

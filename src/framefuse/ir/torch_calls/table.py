@@ -189,6 +189,8 @@ _line(
     "to", "type_as", "float", "double", "half", "bfloat16", "long", "int", "short", "char", "byte",
     "bool", "cpu", "cuda", "xpu", "conj", "resolve_conj", "resolve_neg", "positive", "atleast_1d", "atleast_2d",
     "atleast_3d", "pin_memory", "wait_tensor",
+    "as_tensor",
+    "broadcast_tensors",  # what has the common sizes, which its relations hold
 )  # fmt: skip
 _line(_Row(gives_back=True, total=True), "contiguous")
 _line(_Row(gives_back=True, answer="type"), "type")
