@@ -170,7 +170,7 @@ NETS = {
         "source_of root fact guard_value assign_source read read_at instance_dict guard_absent "
         "guard_absent_names guard_type guard_version refuse_hidden_state tell_apart guard_partition"
     ),
-    functions.Functions: "guard read_global enter assign_cells read_cell",
+    functions.Functions: "guard read_global guard_unset_global enter assign_cells read_cell guard_unset_cell",
     contents.Contents: (
         "change own guard_length guard_filled item holds_moving_number guard_membership guard_extent "
         "guard_shallow_contents guard_deep_contents guard_empty_dicts"
