@@ -506,6 +506,52 @@ class Mode(torch.overrides.TorchFunctionMode):
         return fn(*a, **(k or {})) * 2 if fn is torch.sin else fn(*a, **(k or {}))
 
 
+class MadeLate(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((3,), 2.0))
+
+    def forward(self, x):
+        return self.scale * x
+
+
+@ROWS.program
+def a_parameter_made_inside(compiled):
+    f = compiled(lambda x: (nn.Parameter(x.detach() * 2) * x, nn.Parameter(torch.ones(3), False) + x.sin()))
+    for i in range(4):
+        made = f(draw(i, 3))
+        made[0].sum().backward()
+        yield made
+
+
+@ROWS.program
+def a_parameter_made_inside_and_returned(compiled):
+    f = compiled(lambda x: nn.Parameter(x * 2))
+    for i in range(4):
+        made = f(draw(i, 3))
+        yield made, made.is_leaf, type(made).__name__
+
+
+@ROWS.program
+def a_module_made_inside(compiled):
+    f = compiled(lambda x: MadeLate()(x) + x.sin())
+    for i in range(5):
+        yield f(draw(i, 3))
+
+
+@ROWS.program
+def a_parameter_made_inside_and_trained(compiled):
+    @compiled
+    def f(x):
+        weight = nn.Parameter((x.sin() * 2).detach())
+        loss = (weight * x).sum()
+        loss.backward()
+        return weight.grad, loss.detach()
+
+    for i in range(5):
+        yield f(draw(i, 3))
+
+
 @ROWS.parametrize()
 def test_modules_are_eagers(trap: Trap) -> None:
     hold(trap)

@@ -275,6 +275,8 @@ SILENT_CLASSES = HOLDING_CLASSES | {torch.autocast}
 
 def class_stop(cls: type) -> str | None:
     """The code of the stop for one of torch's classes, None for any other class."""
+    if cls is torch.nn.Parameter:  # a leaf of its own, which no call of torch gives
+        return "unknown-tensor"
     if cls in SILENT_CLASSES:
         return None
     module = getattr(cls, "__module__", "") or ""
