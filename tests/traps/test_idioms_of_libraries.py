@@ -261,6 +261,46 @@ def rows_of_a_value_joined_with_itself(compiled):
         yield f(a)
 
 
+# Queries and flags of backends -----------------------------------------------------------------------------
+
+
+@trap(traces=1, hits=3)
+def bytes_of_a_tensor(compiled):
+    f = compiled(lambda a: (a * a.nbytes, a[1:].nbytes, a.double().nbytes))
+    for count in (4, 4, 6, 9):
+        yield f(torch.randn(count, 5))
+
+
+@trap(traces=1, hits=3)
+def leaves_without_gradients(compiled):
+    f = compiled(lambda a: a + 1 if a.is_leaf and (a * 2).is_leaf and a.grad_fn is None else a)
+    for a in rows():
+        yield f(a)
+
+
+@trap(traces=1, hits=3)
+def engines_of_quantized_tensors(compiled):
+    f = compiled(lambda a: a * 2 if torch.backends.quantized.engine == "none" else a * 3)
+    for a in rows():
+        yield f(a)
+
+
+@pytest.mark.parametrize("backend", [torch.backends.cudnn, torch.backends.mkldnn])
+def test_flags_of_a_backend_are_two_breaks(backend):
+    def program(a):
+        with backend.flags(enabled=False):
+            found = a.sin() * 2, backend.enabled
+        return found, backend.enabled
+
+    compiled = framefuse.compile(program)
+    for a in rows():
+        ours, eagers = compiled(a), program(a)
+        torch.testing.assert_close(ours[0][0], eagers[0][0])
+        assert (ours[0][1], ours[1]) == (eagers[0][1], eagers[1])
+    found = framefuse.explain(compiled)
+    assert len(found.breaks) == 2 and found.hits == 3
+
+
 @TABLE.parametrize()
 def test_trap(trap: Trap) -> None:
     hold(trap)

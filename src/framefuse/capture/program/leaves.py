@@ -59,6 +59,10 @@ INTERPRETED_FUNCTIONS = frozenset(
     ("torch.backends.cuda", "cuBLASModule"),
     *(("torch.backends.cuda", f"{name}_sdp_enabled") for name in ("flash", "math", "mem_efficient", "cudnn")),
 }
+# Functions of interpreted modules that set many flags of a backend: one step each.
+NATIVE_FUNCTIONS = frozenset(
+    (f"torch.backends.{backend}", "set_flags") for backend in ("cudnn", "mkldnn", "miopen", "opt_einsum", "nnpack")
+)
 # Torch's Python functions outside these modules are opaque.
 TORCH_SILENT = (
     "torch.functional", "torch.nn.functional", "torch._tensor", "torch.overrides", "torch._jit_internal",
@@ -120,6 +124,7 @@ def runs_natively(function: types.FunctionType) -> bool:
         interpreted = interpreted or not INTERPRETED_FUNCTIONS.isdisjoint(
             ((module, outer), (module, function.__name__))
         )
+        interpreted = interpreted and (module, function.__name__) not in NATIVE_FUNCTIONS
         native = not interpreted and (not _wraps_foreign(function) or _of_torch_compile(function))
     elif module.startswith(INTERPRETED_OURS):
         native = False

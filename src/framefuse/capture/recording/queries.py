@@ -59,6 +59,12 @@ def _numel(recorder: Recorder, function: Function, name: str, args: Arguments, k
     return total
 
 
+@answers("bytes")
+def _nbytes(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
+    function(args[0])  # raises what eager raises
+    return _numel(recorder, function, name, args, kwargs) * args[0].itemsize
+
+
 @answers("length")
 def _length(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     function(args[0])
@@ -121,6 +127,14 @@ def _grad_fn(recorder: Recorder, function: Function, name: str, args: Arguments,
     """None for what requires no gradient."""
     if recorder.requires_grad(args[0]) is not False:
         recorder.kill("tensor-attribute", "grad_fn")
+    return function(*args)
+
+
+@answers("is_leaf")
+def _is_leaf(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
+    """What requires no gradient is a leaf."""
+    if recorder.requires_grad(args[0]) is not False:
+        recorder.kill("tensor-attribute", "is_leaf")
     return function(*args)
 
 

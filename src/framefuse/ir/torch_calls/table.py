@@ -46,12 +46,14 @@ _line(_Row(answer="metadata", silent=True), "_assert")
 _line(_Row(answer="same_size"), "is_same_size")
 _line(_Row(answer="sizes"), "size", "get shape")
 _line(_Row(answer="elements"), "numel", "nelement")
+_line(_Row(answer="bytes"), "get nbytes")
 _line(_Row(answer="length"), "__len__")
 _line(_Row(answer="strides"), "is_contiguous", "stride")
 _line(_Row(answer="offset"), "storage_offset")
 _line(_Row(answer="requires_grad"), "get requires_grad")
 _line(_Row(answer="grad"), "get grad")
 _line(_Row(answer="grad_fn"), "get grad_fn")
+_line(_Row(answer="is_leaf"), "get is_leaf")
 
 # ---- how torch stands ------------------------------------------------------------------------------------------------
 
@@ -98,8 +100,8 @@ _line(
     "_typed_storage", "storage_type", "requires_grad_", "detach_", "share_memory_", "_is_view", "module_load",
     "rename_", "align_to", "align_as", "unflatten_names", "apply_", "map_", "map2_", "sparse_resize_", "to_sparse",
     "__deepcopy__", "__reduce_ex__", "__reduce__", "__setstate__",
-    "get is_leaf", "get _version", "get _grad_fn", "get output_nr", "get _base", "get _cdata", "get name",
-    "get retains_grad", "get _backward_hooks", "get volatile", "get _post_accumulate_grad_hooks", "get nbytes",
+    "get _version", "get _grad_fn", "get output_nr", "get _base", "get _cdata", "get name",
+    "get retains_grad", "get _backward_hooks", "get volatile", "get _post_accumulate_grad_hooks",
     "set data", "set requires_grad", "set grad", "set names", "set _grad", "set _backward_hooks", "set real",
     "set imag",
 )  # fmt: skip
