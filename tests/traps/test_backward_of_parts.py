@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -521,6 +522,31 @@ def what_was_made_last_is_walked_first(compiled):
         first.sum().backward(retain_graph=True)
         yield walked(second.sum() + first.sum()), list(told), gradients(module), scale.grad
         scale.grad = None
+
+
+def _one_after_another(compiled: Any, function: Callable[..., Any], dtype: torch.dtype) -> Iterator[Any]:
+    """Gradients of a first operand, which frees what was saved, and then of one that needs nothing of that."""
+    f = compiled(function)
+    for call in range(4):
+        x, y, weight = (rows(3 * call + number, 3, 3).to(dtype).requires_grad_() for number in range(3))
+        result = f(x, y, weight)
+        for asked in ((y, weight), (x,), (x,), (y,)):
+            yield found(functools.partial(torch.autograd.grad, result.sum().abs(), asked))
+
+
+@trap(traces=1, hits=3)
+def what_needs_nothing_of_what_was_freed(compiled):
+    yield from _one_after_another(compiled, lambda x, y, w: x + (y * w).exp() * y, torch.float32)
+
+
+@trap(traces=1, hits=3)
+def what_needs_nothing_of_a_freed_product(compiled):
+    yield from _one_after_another(compiled, lambda x, y, w: x * 2 - y.sin() @ w.t(), torch.float64)
+
+
+@trap(traces=1, hits=3)
+def what_needs_nothing_of_freed_complex_numbers(compiled):
+    yield from _one_after_another(compiled, lambda x, y, w: x + y @ w, torch.complex64)
 
 
 @TABLE.parametrize()

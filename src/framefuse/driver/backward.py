@@ -241,12 +241,14 @@ class _Cases:
         return None
 
 
-def _lies(entry: Saved, tensor: torch.Tensor) -> Shape:
+def _lies(entry: Saved, tensor: torch.Tensor | None) -> Shape:
     """The strides of a saved value: what forward guarded of an input; how a view or result lies only the tensor
-    tells.
+    tells. One that an earlier pass has freed is not read: of how it lay nothing depends.
     """
     if entry.kind == "input" and entry.node.strides is not None:
         return entry.node.strides
+    if tensor is None:
+        return dense_strides(entry.node.shape, tuple(range(len(entry.node.shape))))
     return _strides(tensor, entry.node.shape)
 
 
