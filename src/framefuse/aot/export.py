@@ -60,7 +60,7 @@ def export(
     """
     examples = _examples(example_inputs)
     _check_dynamic(dynamic, examples)
-    program_of, named = _python(f)
+    program_of, named = _python(f, len(examples))
     call = recorded(program_of, examples, dynamic is not False)
     refuse(call)
     weights, places = sources(call, examples, named)
@@ -117,12 +117,12 @@ def _given(place: int, tensor: torch.Tensor, dynamic: Dynamic) -> Given:
     return Given(f"input {place}", tensor.dtype, sizes)
 
 
-def _python(f: Any) -> tuple[Callable[..., Any], dict[int, str]]:
+def _python(f: Any, count: int) -> tuple[Callable[..., Any], dict[int, str]]:
     """What is recorded, as Python code, and the names of its weights by their ids."""
     if is_script(f):
-        written, weights = as_python(f)
+        written, weights = as_python(f, count)
         return written, {id(tensor): name for name, tensor in weights.items()}
-    if isinstance(f, torch.export.ExportedProgram):
+    if type(f).__name__ == "ExportedProgram" and type(f).__module__.startswith("torch."):
         f = f.module()
     return f, _names(f)
 

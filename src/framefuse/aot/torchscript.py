@@ -33,10 +33,12 @@ def is_script(f: object) -> bool:
     return isinstance(f, (torch.jit.ScriptModule, torch.jit.ScriptFunction))
 
 
-def as_python(f: Any) -> tuple[Callable[..., Any], dict[str, torch.Tensor]]:
-    """A function of the program's inputs, and the tensors that it reads by the names that the program has for them."""
+def as_python(f: Any, count: int) -> tuple[Callable[..., Any], dict[str, torch.Tensor]]:
+    """A function of the first ``count`` inputs of the program, the others having their defaults, and the tensors that
+    it reads by the names that the program has for them.
+    """
     writer = _Writer(f)
-    lines = writer.function(f.inlined_graph)
+    lines = writer.function(f.inlined_graph, count)
     name = str(getattr(f, "original_name", None) or getattr(f, "name", "script"))
     code = compile("\n".join(lines), f"<TorchScript {name}>", "exec")
     exec(code, writer.known)  # its text is made here of the names of values, and of nothing else
@@ -54,12 +56,18 @@ class _Writer:
         self.names: dict[str, str] = {}
         self.objects: dict[str, tuple[str, Any]] = {}  # modules, by the names of their values: path and module
 
-    def function(self, graph: Any) -> list[str]:
+    def function(self, graph: Any, count: int) -> list[str]:
         inputs = list(graph.inputs())
         if isinstance(self.root, torch.jit.ScriptModule):
             self.objects[inputs[0].debugName()] = ("", self.root)
             inputs = inputs[1:]
-        head = f"def script({', '.join(self.name(value) for value in inputs)}):"
+        schema = getattr(self.root, "forward", self.root).schema
+        arguments = [argument for argument in schema.arguments if argument.name != "self"]
+        for value, argument in [*zip(inputs, arguments, strict=True)][count:]:
+            if not argument.has_default_value():
+                raise UserError(f"the input {argument.name} is missing. Give it with example_inputs")
+            self.constant(value, argument.default_value)
+        head = f"def script({', '.join(self.name(value) for value in inputs[:count])}):"
         body = [*self.block(graph, 1)]
         results = [self.name(value) for value in graph.outputs()]
         return [head, *body, f"{INDENT}return {results[0] if len(results) == 1 else ', '.join(results)}"]
@@ -75,7 +83,7 @@ class _Writer:
         kind, inputs = node.kind(), list(node.inputs())
         outputs = [self.name(value) for value in node.outputs()]
         if kind == "prim::Constant":
-            self.constant(node.output())
+            self.constant(node.output(), node.output().toIValue())
         elif kind == "prim::GetAttr":
             yield from self.attribute(node, inputs[0])
         elif kind == "prim::If":
@@ -100,14 +108,16 @@ class _Writer:
             yield f"{outputs[0]} = {self.name(inputs[0])}.{ATTRIBUTES[kind]}"
         elif kind == "aten::warn":
             yield "pass"
+        elif kind == "aten::append":
+            yield f"{self.name(inputs[0])}.append({self.name(inputs[1])})"
+            yield f"{outputs[0]} = {self.name(inputs[0])}"
         elif kind.startswith("aten::"):
             yield f"{outputs[0] if len(outputs) == 1 else ', '.join(outputs)} = {self.operation(node, inputs)}"
         else:
             raise UserError(f"the TorchScript program has {kind}, which export does not know. Export its Python code")
 
-    def constant(self, value: Any) -> None:
+    def constant(self, value: Any, content: Any) -> None:
         """What is short stands in the text; a tensor is a weight."""
-        content = value.toIValue()
         parts = content if isinstance(content, list) else [content]
         if all(type(part) in PLAIN for part in parts):
             self.names[value.debugName()] = f"({content!r})"
@@ -161,7 +171,7 @@ class _Writer:
         given = [self.name(value) for value in inputs]
         if name in IDENTITY:
             return f"{given[0]} {'is' if name == '__is__' else 'is not'} {given[1]}"
-        if not any(_holds_tensor(value) for value in inputs) or name in ("len", "Int"):
+        if not any(_is_tensor(value) for value in inputs) or name in ("len", "Int"):
             if name in BINARY and len(given) == 2:
                 return f"{given[0]} {BINARY[name]} {given[1]}"
             if name == "slice":
@@ -199,5 +209,5 @@ class _Writer:
         return f"torch.conv{rank}d({x}, {weight}, {bias}, {stride}, {padding}, {dilation}, {groups})"
 
 
-def _holds_tensor(value: Any) -> bool:
-    return "Tensor" in str(value.type())
+def _is_tensor(value: Any) -> bool:
+    return str(value.type()) in ("Tensor", "Optional[Tensor]")

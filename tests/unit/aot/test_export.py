@@ -119,6 +119,30 @@ def test_a_program_in_c_runs_it(exported, tmp_path):
     assert done.returncode == 1 and "17 is to be == 16" in done.stderr
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+def test_a_program_in_cpp_runs_it(exported, tmp_path):
+    path, model = exported
+    command = ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", f"-I{RUNTIME}", HERE / "program.cpp", path]
+    subprocess.run([*command, "-o", tmp_path / "program"], check=True, capture_output=True)
+    done = subprocess.run([tmp_path / "program"], capture_output=True, text=True)
+    assert done.returncode == 0 and "input 0 has the dtype" in done.stderr
+    values = torch.tensor([float(line) for line in done.stdout.split()])
+    torch.testing.assert_close(values.reshape(2, 4), model(rows(2, 16)).detach())
+
+
+@pytest.mark.skipif(shutil.which("rustc") is None, reason="there is no Rust compiler")
+def test_a_program_in_rust_runs_it(exported, tmp_path):
+    path, model = exported
+    command = ["rustc", HERE / "program.rs", "-C", f"link-arg={path}", "-o", tmp_path / "program"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if "error" in done.stderr and "toolchain" in done.stderr:
+        pytest.skip("rustc has no toolchain")
+    assert done.returncode == 0, done.stderr
+    done = subprocess.run([tmp_path / "program"], capture_output=True, text=True)
+    values = torch.tensor([float(line) for line in done.stdout.split()])
+    torch.testing.assert_close(values.reshape(2, 4), model(rows(2, 16)).detach())
+
+
 def chain(x):
     for _ in range(10):
         x = torch.relu(x) * 1.01

@@ -27,16 +27,19 @@ class Net(torch.nn.Module):
         self.register_buffer("shift", torch.randn(8))
         self.deep = 2
 
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, x: torch.Tensor, scale: float = 3.0) -> tuple[torch.Tensor, torch.Tensor]:
         if x.dim() != 4:
             raise RuntimeError(f"a picture has 4 dimensions, not {x.dim()}")
         y = torch.relu(self.norm(self.conv(x)))
         y = torch.nn.functional.max_pool2d(y, 2).mean(dim=(2, 3))
         for layer in self.layers:
             y = torch.nn.functional.gelu(layer(y)) + self.shift
+        parts: list[torch.Tensor] = []
         for k in range(self.deep):
             y = y * (k + 1.5)
-        z = y[:, 1:5] if y.shape[0] > 1 else y[:, :4] * 3
+            parts.append(y)
+        y = y + parts[0]
+        z = y[:, 1:5] if y.shape[0] > 1 else y[:, :4] * scale
         return y, torch.cat([z, -z], 1)
 
 
