@@ -280,12 +280,13 @@ def power_norm(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> S
     unless the length is infinite or NaN.
     """
     source, (p,) = node.inputs[1], node.attr("parameters")
-    letters = {"a": source, "g": builder.expand(g, source.shape), "r": builder.expand(node, source.shape)}
-    letters |= {"p": p - 1.0, "q": 1.0 - p}
-    below, above = "mul(mul(where(eq(a, 0.0), zero, pow(a, p)), g), pow(r, q))", (
-        "mul(pow(a, p), where(eq(r, 0.0), zero, div(g, pow(r, p))))"
-    )
-    return [None, run(builder, below if p < 1 else above, letters)]
+    by_row = run(builder, "pow(r, q)" if p < 1 else "where(eq(r, 0.0), zero, div(g, pow(r, p)))",
+                 {"g": g, "r": node, "p": p - 1.0, "q": 1.0 - p})  # fmt: skip
+    assert by_row is not None
+    letters = {"a": source, "g": builder.expand(g, source.shape), "b": builder.expand(by_row, source.shape)}
+    if p < 1:
+        return [None, run(builder, "mul(mul(where(eq(a, 0.0), zero, pow(a, p)), g), b)", {**letters, "p": p - 1.0})]
+    return [None, run(builder, "mul(mul(a, a), b)" if p == 3 else "mul(pow(a, p), b)", {**letters, "p": p - 1.0})]
 
 
 @vjp_derived("embedding")
