@@ -93,8 +93,7 @@ def check(program: GuardProgram, arguments: Sequence[Value]) -> Hit | Miss:
         if instruction[0] == "watch":
             continue
         try:
-            with torch._C.DisableTorchFunctionSubclass():  # a class of the program's would see what is asked of tensors
-                RULES[instruction[0]](run, *instruction[1:])
+            RULES[instruction[0]](run, *instruction[1:])
         except Failed as failed:
             failed.__traceback__ = None  # a rule's frame holds the values, and the exception that it raised
             reason: object = program.texts.reason(index) if isinstance(program.texts, Texts) else program.texts[index]
@@ -334,7 +333,8 @@ class _Run:
         if different is not None:
             raise different
         for kind, dimension, number in binds:
-            self.numbers[number] = held.shape[dimension] if kind == "size" else held.stride()[dimension]
+            with torch._C.DisableTorchFunctionSubclass():
+                self.numbers[number] = held.shape[dimension] if kind == "size" else held.stride()[dimension]
 
     def integer(self, r: int, number: int) -> None:
         held = self.registers[r]
@@ -497,17 +497,23 @@ def _lacks(holder: Value, name: str) -> bool:
 
 
 def _span(tensor: Value) -> tuple[int, int] | None:
-    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided or tensor.is_meta:
-        return None
-    begin = tensor.data_ptr()
-    if tensor.numel() == 0:
-        return begin, begin
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return begin, begin + (last + 1) * tensor.element_size()
+    with torch._C.DisableTorchFunctionSubclass():
+        if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided or tensor.is_meta:
+            return None
+        begin = tensor.data_ptr()
+        if tensor.numel() == 0:
+            return begin, begin
+        last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        return begin, begin + (last + 1) * tensor.element_size()
 
 
 def _tensor_difference(tensor: Value, spec: TensorSpec) -> Failed | None:
-    """What was and what is, None when the tensor agrees with the spec."""
+    """What was and what is, None when the tensor agrees with the spec. No class of the program's sees what is asked."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return _difference(tensor, spec)
+
+
+def _difference(tensor: Value, spec: TensorSpec) -> Failed | None:
     kind: type = type(tensor)
     if kind is not spec.type:
         return Failed(spec.type, kind)

@@ -1134,7 +1134,7 @@ def data_dependent_sizes():
     return f, one
 
 
-@program(stop="data-size")
+@program()
 def a_branch_on_a_data_dependent_size():
     def f(x):
         y = x[x > 0]

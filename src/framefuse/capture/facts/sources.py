@@ -457,7 +457,7 @@ class Sources:
             entry = self.known.get(id(holder))
             if entry is not None and self.host.alive and not issubclass(type(holder), (type, types.FunctionType)):
                 self.stated_types.add(id(holder))
-                if not (isinstance(holder, CONTAINERS) and immutable(type(holder)) and is_held(holder, entry[1])):
+                if not (issubclass(type(holder), CONTAINERS) and immutable(type(holder)) and is_held(holder, entry[1])):
                     self.fact(entry[1], "type", type(holder))  # of Python's own containers another fact tells it
         except Exception as fault:
             self.host.fault(fault)

@@ -50,7 +50,6 @@ class RecordingMode(TorchFunctionMode):
             return answer(recorder, func, name, args, kwargs)
         return recorder.run(func, name, args, kwargs)
 
-
     def _overridden(self, func: Function, types: tuple[type, ...], args: Arguments, kwargs: Keywords | None) -> Value:
         """Runs what classes among the arguments say in Python of a call, under this mode as the program's code is."""
         machine = self.recorder.machine

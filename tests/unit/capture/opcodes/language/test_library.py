@@ -136,7 +136,7 @@ def single_dispatch():
     return f
 
 
-@row(eager="native-call")
+@row()
 def comparison_keys():
     def f(x):
         key = functools.cmp_to_key(lambda a, b: b - a)
