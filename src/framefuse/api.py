@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from framefuse import _native
+from framefuse import _native, logs
 from framefuse.backends import registry
 from framefuse.errors import UserError, kind_of
 from framefuse.native import abi
@@ -24,6 +24,7 @@ from framefuse.runtime.module import compiled_module
 Backend = str | Callable[..., Any]
 
 _native.switch_off(disabled())
+logs.follow_environment()
 abi.initialise()  # before anything can be compiled: what native code knows of this torch
 
 

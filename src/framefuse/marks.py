@@ -102,11 +102,11 @@ def disable(function: Callable[..., Any] | None = None) -> Any:
     return eager
 
 
-def enable() -> Switch:
+def enable(function: Callable[..., Any] | None = None) -> Any:
     """Turns compiled code on again in the whole process: until :func:`disable`, or the end of a ``with`` block. As a
-    decorator, ``@framefuse.enable()``: in each call of the function.
+    decorator, ``@framefuse.enable``: in each call of ``function``.
     """
-    return Switch(False, _with_compiled_code)
+    return Switch(False, _with_compiled_code) if function is None else _with_compiled_code(function)
 
 
 def _with_compiled_code(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -123,6 +124,9 @@ BY_NAME = {option.name: option for option in TABLE}
 
 
 KINDS = {bool: "True or False", int: "a whole number", float: "a number", str: "a text"}
+LOG = BY_NAME["log"].variable
+LEVELS = ("debug", "info", "warning", "error")
+LOGGERS = ("capture", "lower", "autodiff", "fuse", "codegen", "guards", "assemble", "cache")  # of framefuse
 DISABLE = "FRAMEFUSE_DISABLE"  # 1: everything runs eagerly until framefuse.enable()
 
 
@@ -136,7 +140,22 @@ def environment(name: str) -> Any:
     """The value of an option from the environment, else its default; raises UserError for a value of the wrong type."""
     option = BY_NAME[name]
     text = os.environ.get(option.variable)
-    return option.default if text is None else _parse(option, text, option.variable)
+    if text is None or (option.variable == LOG and levels(text)):
+        return option.default
+    return _parse(option, text, option.variable)
+
+
+def levels(text: str) -> dict[str, int]:
+    """The levels that FRAMEFUSE_LOG states, by the names of loggers: one for all (``debug``), or one for some stages
+    (``fuse=debug,cache=info``). Empty where it states something else, or a stage that there is not.
+    """
+    stated: dict[str, int] = {}
+    for part in text.split(",") if text else ():
+        stage, _, level = part.strip().rpartition("=")
+        if level.lower() not in LEVELS or stage not in ("", *LOGGERS):
+            return {}
+        stated[f"framefuse.{stage}" if stage else "framefuse"] = getattr(logging, level.upper())
+    return stated
 
 
 def resolve(
@@ -175,5 +194,6 @@ def _parse(option: Option, value: Any, where: str) -> Any:
         more = ", or a number from 0 on" if option.numbers else ""
         raise UserError(f"{where} ({option.text.rstrip('.')}) is {value!r}. Give {KINDS[option.type]}{more}")
     if option.choices and value not in option.choices:
-        raise UserError(f"{where} is {value!r}. Choose one of: {', '.join(map(repr, option.choices))}")
+        more = f", or a level such as 'debug' or 'fuse=debug' of {', '.join(LOGGERS)}" if where == LOG else ""
+        raise UserError(f"{where} is {value!r}. Choose one of: {', '.join(map(repr, option.choices))}{more}")
     return value

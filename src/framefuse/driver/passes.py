@@ -98,6 +98,7 @@ def _run(
     filled = place.fill(stages) if place is not None else frozenset()
     if place is not None:
         seconds["cache"] = time.perf_counter() - start
+        told(stages.trace, "cache", "found what was made" if filled else "found nothing", seconds["cache"])
     for step in passes:
         if step.gives in filled:
             continue
@@ -105,12 +106,21 @@ def _run(
         progress.at(step.name)
         start = time.perf_counter()
         setattr(stages, step.gives, step.run(*[getattr(stages, name) for name in step.needs], options))
-        seconds[step.name] = seconds.get(step.name, 0.0) + time.perf_counter() - start
+        spent = time.perf_counter() - start
+        seconds[step.name] = seconds.get(step.name, 0.0) + spent
+        told(stages.trace, step.name, f"made {step.gives}", spent)
         if step.kept and place is not None and not filled:
             start = time.perf_counter()
             place.keep(stages)
             seconds["cache"] += time.perf_counter() - start
     return seconds, place
+
+
+def told(trace: Trace, stage: str, what: str, seconds: float) -> None:
+    """Tells the logger of a stage what it did for a trace."""
+    listener = logging.getLogger(f"framefuse.{stage}")
+    if listener.isEnabledFor(logging.DEBUG):
+        listener.debug("%s (%s): %s, %.1f ms", trace.name, trace.line.place, what, 1e3 * seconds)
 
 
 def check_order(passes: tuple[Pass, ...], given: frozenset[str]) -> None:

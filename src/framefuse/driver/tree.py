@@ -16,7 +16,7 @@ from framefuse.driver import behind
 from framefuse.driver.ambient import as_recorded
 from framefuse.driver.calls import Call, call_of
 from framefuse.driver.faults import report_bug
-from framefuse.driver.passes import OWN, Pass, check_order, keeps_by, run, through_backend, verified
+from framefuse.driver.passes import OWN, Pass, check_order, keeps_by, run, through_backend, told, verified
 from framefuse.driver.programs import Program
 from framefuse.driver.wiring import connect
 from framefuse.errors import Pinned, Reason, Stop, UserError
@@ -36,7 +36,8 @@ from framefuse.runtime.compilation import Compilation
 from framefuse.runtime.function import CompiledFunction, Compiler, Outcome, Product, ResumeDispatch
 from framefuse.runtime.pending import Pending
 
-logger = logging.getLogger("framefuse")
+logger = logging.getLogger("framefuse.cache")
+listener = logging.getLogger("framefuse.capture")
 TURN = 0.05  # seconds for which another thread waits for a function's lock at a time
 CUT = frozenset(("run-time-size",))  # reasons that a break before the operation heals
 WHOLE = frozenset(("autocast", "autocast-cache"))  # that no break heals: what autocast keeps is kept across it
@@ -103,6 +104,10 @@ class _Compiler:
             line = recording.reason.line if recording.reason is not None else None
             tree.reason = report_bug(recording.fault, line or _line_of(tree.state), tree.state.options)
         elif recording.segments:
+            for segment in recording.segments:
+                trace = segment.trace
+                what = f"recorded {len(trace.calls)} calls and {len(trace.assumptions.facts)} facts"
+                told(trace, "capture", what, trace.seconds.get("capture", 0.0))
             tree.compile(recording.segments)
         elif recording.reason is not None and tree.reason is None:  # what a stage refused is the cause
             tree.refuse(recording.reason)
@@ -133,6 +138,7 @@ class _Tree:
     def refuse(self, reason: Reason) -> None:
         """Nothing of this run is compiled."""
         self.reason = reason
+        listener.info("%s stays eager at %s: %s", _line_of(self.state).function, reason.line, reason.fact)
         publish(self.state.function, None, reason, self.state.options)
 
     def find(self, call: Call) -> bool:
@@ -155,6 +161,7 @@ class _Tree:
         except Exception as error:  # the call is another one: the recording says what there is to say
             logger.debug("a kept call is not used: %s: %s", type(error).__name__, error)
             return False
+        told(segment.trace, "cache", "found the call", seconds["found"])
         product = Product(stages, seconds)
         self.state.add(None, product, entry)
         publish(self.state.function, product, None, self.state.options)

@@ -67,8 +67,9 @@ def test_the_decorator_turns_nothing_off(fast):
     assert helper(torch.ones(1)) == 2
 
 
-def test_a_function_may_have_it_on_while_all_else_is_off(fast):
-    @framefuse.enable()
+@pytest.mark.parametrize("decorator", [framefuse.enable, lambda function: framefuse.enable()(function)])
+def test_a_function_may_have_it_on_while_all_else_is_off(fast, decorator):
+    @decorator
     def helper(x):
         return fast(x)
 

@@ -27,7 +27,7 @@ from framefuse.ir.trace import Build, Trace
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 from framefuse.options import Options
 
-logger = logging.getLogger("framefuse")
+logger = logging.getLogger("framefuse.cache")
 PROCESS = DiskCache(Path(platformdirs.user_cache_dir("framefuse")) / "calls")
 CHANGING = (list, dict, set, bytearray)
 

@@ -27,7 +27,7 @@ from framefuse.ir.values import Value
 from framefuse.options import Options
 from framefuse.runtime.compilation import Compilation
 
-logger = logging.getLogger("framefuse")
+logger = logging.getLogger("framefuse.cache")
 PROCESS = DiskCache(Path(platformdirs.user_cache_dir("framefuse")) / "programs")
 NOTHING: frozenset[str] = frozenset()
 MADE = frozenset(("rewritten", "lowered", "halves", "graph", "chosen", "planned"))  # all from a trace to its schedule
