@@ -127,7 +127,7 @@ def a_cell_that_is_filled_and_emptied(compiled):
     yield f(ones(2))
 
 
-@trap(traces=8, hits=0)
+@trap(traces=3, hits=3)
 def a_class_that_gets_subclasses(compiled):
     class Base:
         pass

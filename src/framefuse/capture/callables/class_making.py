@@ -5,10 +5,12 @@ from __future__ import annotations
 import abc
 import builtins
 import collections
+import functools
 import sys
 import types
 
 from framefuse.capture.facts.numbers import pin_nested
+from framefuse.capture.facts.questions import Question, answered
 from framefuse.capture.facts.settle import settle
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import CLASS_MAKERS, special
@@ -38,6 +40,26 @@ def _build_class(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywor
     if not all(isinstance(meta, type) and is_python_metaclass(meta) for meta in metas):
         return MISSING
     return machine.calls.call(frame, equivalents.build_class, args, kwargs)
+
+
+@special(type.__subclasses__)
+def _subclasses(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    """The direct subclasses of a class, which are asked for again at later calls: they come and go without a trace."""
+    recorder = machine.recorder
+    if len(args) != 1 or kwargs or not recorder.alive or recorder.sources.is_made(args[0]):
+        return MISSING
+    answered(recorder.sources, Question(functools.partial(_addresses_of_subclasses, args[0])))
+    recorder.sources.tie()  # another process has others
+    listed = type.__subclasses__(args[0])
+    for cls in listed:
+        recorder.sources.root(cls)  # which keeps its address
+    frame.stack.append(listed)
+    return None
+
+
+def _addresses_of_subclasses(cls: type) -> str:
+    listed: list[type] = type.__subclasses__(cls)
+    return " ".join([str(id(each)) for each in listed])
 
 
 @special(equivalents.run_body)

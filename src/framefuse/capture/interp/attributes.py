@@ -306,10 +306,13 @@ class Attributes:
                 sources.guard_absent(holder, name)
                 getter = sources.read(holder, "attr", "__getattr__", fallback)
                 return self.machine.calls.call(frame, getter, (name,), {})
-            if own is MISSING and fallback is None:  # getattr raises what the program may catch
+        try:
+            value = getattr(holder, name)
+        except AttributeError:  # which the program may catch
+            if self.recorder.alive and type_get(kind, name) is MISSING and "__getattr__" not in state:
                 sources.root(holder)
                 sources.guard_absent_names(holder, (name, "__getattr__"))
-        value = getattr(holder, name)
+            raise
         if not self.recorder.alive:
             return (value,)
         part = "attr" if name in state else "getattr"

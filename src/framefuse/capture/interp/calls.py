@@ -192,6 +192,8 @@ class Calls:
             return SPECIALS.get(getattr(type(holder), method.__name__))
         if method.__name__ == "as_subclass" and isinstance(holder, torch.Tensor):
             return SPECIALS.get(torch.Tensor.as_subclass)
+        if method.__name__ == "__subclasses__" and isinstance(holder, type):
+            return SPECIALS.get(type.__subclasses__)
         return None
 
     def _special(
