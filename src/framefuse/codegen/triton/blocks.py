@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from framefuse.codegen.specialisation import Choice
-from framefuse.ir.loops import Accumulator, Apply, Index, Kernel, Let, Load, Loop, LoopKind, Statement
+from framefuse.ir.loops import Accumulator, Apply, Index, Kernel, Let, Load, Loop, LoopKind, Statement, Store
 from framefuse.ir.loops.walk import statements, values_of
 from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Symbol
 from framefuse.ir.ops import TABLE
@@ -26,9 +26,15 @@ SCANNED = 2048  # elements of a row that one turn of a scan takes: chosen, 16 fo
 # Points along memory, and turns' rows, where a reduction runs across it; the stages in which its turns overlap, and the
 # bytes of shared memory that the elements under way may take.
 ACROSS = 64, 32
-# Rows of a turn where turns do not overlap (H100, float32 over the middle: 255 x 1023 x 257 0.100 ms, with 32 rows by
-# four warps 0.102, with 16 of 128 columns 0.197; 16 x 4096 x 4095 0.407, 0.418 and 0.566).
-ACROSS_APART = 64
+# Rows of a turn where turns do not overlap and columns are few, or not seen to be neighbours (H100, float32 over the
+# middle: 255 x 1023 x 257 0.100 ms, with 32 rows by four warps 0.102, with 16 of 128 columns 0.197; 16 x 4096 x 4095
+# 0.407, 0.418 and 0.566), and the elements of a thread where columns fill a tile: 32 rows by 8 warps (H200, over the
+# first axis of 1024 x 256 x 256, eager's time over ours: float32 1.16, 64 rows by 8 warps 0.95, bfloat16 1.33 and
+# 1.08; over the middle of 255 x 1023 x 257, where that is not seen, 0.89 and 1.0).
+ACROSS_APART, ALONE_APART = 64, 8
+# Elements of a thread in a row that is only reduced, from so many on (H200, sums of 67 M elements in rows of 8192 by 8
+# and by 16 warps: bfloat16 0.88 and 0.79 of eager's speed, float32 1.11 and 1.09), and that looks for a position.
+REDUCED, REDUCED_FROM = 16, (8192, 4096)
 # A row in turns that is read more than once: all threads of a multiprocessor, so that few rows are under way and stay
 # in the second-level cache (4096 rows of 65,535 float32 by their norm, H100: 1.03 ms, by 16 warps 1.38, with turns of
 # 16384 1.23).
@@ -151,8 +157,10 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
         while points > 8 and -(-rows // points) < BUSY // 4:
             points //= 2
         apart = not heavy and not _is_aligned(loops) and _loads(loops) == 1
-        high = ACROSS_APART if apart else ACROSS[1]
+        full = power(lanes) >= ACROSS[0] and _shows_neighbours(parallel, hints)
+        high = ACROSS_APART if apart and not full else ACROSS[1]
         width = min(width, high * max(1, ACROSS[0] // max(8, power(lanes))))
+        held = ALONE_APART * share // 16 if apart and full else held
     elif parallel is not None:
         while points * 2 * width <= TILE * share // 8 and -(-rows // (points * 2)) >= BUSY and points < 64:
             points *= 2
@@ -175,10 +183,17 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
             dimensions = {loop: replace(dimension, place=0) for loop, dimension in dimensions.items()}
         dimensions[id(parallel)] = Dimension(int(last), points, False)
         return Blocks(points, 2, dimensions, count, shape, form=form, longest=longest, stages=stages)
+    reduced = width >= REDUCED_FROM[placed] and len(loops) == 1 and not _stores(loops)
+    share = REDUCED * share // 8 if reduced else share
     count = FEW if FEW_FROM <= width <= FEW_TO and share == A_THREAD[0][1] else warps(width, share)
     if not (fits or short):
         count = turners
     return Blocks(1, 1, dimensions, count, (width,), form=form, longest=longest)
+
+
+def _stores(loops: Sequence[Loop]) -> bool:
+    """Whether what the loops compute is written at each point."""
+    return any(isinstance(statement, Store) for statement in statements(loops))
 
 
 def _is_read_again(loops: Sequence[Loop]) -> bool:

@@ -81,7 +81,8 @@ def chunk_of(
     if programs * 2 > enough or length < 4 * least or length * max(1, count) < 4 * costs.GPU_ALONE:
         return None
     chunk = max(least, power(length * max(1, programs) // busy))
-    return min(chunk, costs.GPU_CHUNK_MOST) if vector is None else chunk
+    most = costs.GPU_CHUNK_MOST // (1 + any(reduce.node.op in ("argmax", "argmin") for reduce in wide[0].reduces))
+    return min(chunk, most) if vector is None else chunk
 
 
 def two_stages(
