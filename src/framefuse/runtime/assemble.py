@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import torch
 
 from framefuse import _native
-from framefuse.ir.classes import PLAIN_TENSORS
 from framefuse.ir.code import DeviceCode, KernelCode, LaunchedCode, PythonCode, Run
 from framefuse.ir.derivative import Saved
 from framefuse.ir.dtypes import BY_TORCH
@@ -50,7 +49,7 @@ from framefuse.runtime.labels import Labels
 from framefuse.runtime.number_program import NumberProgram
 from framefuse.runtime.random_generators import kept_generators
 from framefuse.runtime.templates import RunTime, argument_template, result_template
-from framefuse.runtime.written_inputs import as_it_came, copy_plainly, copy_uncounted, refuse_unwritable, uncounted
+from framefuse.runtime.written_inputs import as_it_came, copier, copy_uncounted, refuse_unwritable, uncounted
 
 WORTH_DROPPING = 1 << 12  # bytes: a smaller tensor lives to the end of the call
 SPECIAL_TARGETS: dict[str, Function] = {"setitem": operator.setitem, "getitem": operator.getitem}
@@ -135,8 +134,7 @@ class _Assembler:
         outputs, inputs = reversed([*enumerate(self.graph.outputs)]), enumerate(trace.assumptions.inputs)
         self.places_of_outputs = {output.value: place for place, output in outputs}
         self.places_of_inputs = {entry.value: place for place, entry in inputs}
-        plain = all(entry.spec.type in PLAIN_TENSORS for entry in trace.assumptions.inputs)
-        self.copy = torch.Tensor.copy_ if plain else copy_plainly
+        self.copy = copier(trace.assumptions.inputs)
         self.late: dict[int, int] = {}  # by value: the slot of a result of a late call
         self.carried: dict[int, int] = {}  # by place of an output: the input that it was written to under its history
         self.before: dict[int, int] = {}  # by written input: the slot of a tensor with the history that it came with

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import torch
 
+from framefuse.ir.classes import PLAIN_TENSORS
+from framefuse.ir.facts import Input
+
 PLAINLY = torch._C.DisableTorchFunctionSubclass  # no class of an input is asked: the trace has what it said
+
+
+def copier(inputs: Iterable[Input]) -> Callable[[torch.Tensor, torch.Tensor], object]:
+    """What writes the inputs of a trace."""
+    plain = all(entry.spec.type in PLAIN_TENSORS for entry in inputs)
+    return torch.Tensor.copy_ if plain else copy_plainly
 
 
 def copy_plainly(tensor: torch.Tensor, new: torch.Tensor) -> None:

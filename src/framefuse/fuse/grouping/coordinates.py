@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import MOVES, Index, operand_index
@@ -12,7 +12,7 @@ from framefuse.fuse.addressing.strided import Strides
 from framefuse.fuse.grouping.cells import Cell, Group
 from framefuse.fuse.grouping.work import points
 from framefuse.ir.graph import Node
-from framefuse.ir.numbers import Symbol
+from framefuse.ir.numbers import Atom, Expr, Symbol
 from framefuse.ir.ops import TABLE
 
 
@@ -23,15 +23,16 @@ def divided(group: Group, cell: Cell, strides_of: Callable[[Node], Strides]) -> 
     taken = divisions((*cell.index, *cell.mask))
     taken -= divisions((address(cell.index, row_major(cell.node.shape)), *cell.mask))
     if taken and needs_coordinates(cell.node, strides_of):
-        symbols = {symbol for atom in taken for symbol in atom.symbols}
-        outer: list[Symbol] = []
-        needed = 0
-        for axis in group.axes:
-            outer.append(axis)
-            if axis in symbols:
-                needed = len(outer)
-        return costs.DIVISION * len(taken) * group.size_hint(outer[:needed]) if needed else 0.0
+        loops = loops_of(group, taken)
+        return costs.DIVISION * len(taken) * group.size_hint(loops) if loops else 0.0
     return _divided_views(group, cell, strides_of)
+
+
+def loops_of(group: Group, positions: Iterable[Expr | Atom]) -> list[Symbol]:
+    """The loops of a kernel from the outermost down to the last in which one of the positions varies."""
+    symbols = {symbol for position in positions for symbol in position.symbols}
+    needed = [number for number, axis in enumerate(group.axes, 1) if axis in symbols]
+    return [*group.axes][: needed[-1]] if needed else []
 
 
 def _divided_views(group: Group, cell: Cell, strides_of: Callable[[Node], Strides]) -> float:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
 
-from framefuse.errors import CompilerBug
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import MOVES, Split, operand_index
 from framefuse.fuse.addressing.layout import Order, estimate, lies_in, preferred_orders
@@ -16,9 +14,10 @@ from framefuse.fuse.addressing.strided import Strides, View, strided
 from framefuse.fuse.graph.results import wanted
 from framefuse.fuse.grouping import kept
 from framefuse.fuse.grouping.cells import Cell, Group, scanned_axes
-from framefuse.fuse.grouping.coordinates import divided
+from framefuse.fuse.grouping.coordinates import divided, loops_of
 from framefuse.fuse.grouping.groups import Groups, strides_of
 from framefuse.fuse.grouping.library_items import may_see_views
+from framefuse.fuse.grouping.precedence import Precedence
 from framefuse.fuse.grouping.products import product_order, product_view
 from framefuse.fuse.grouping.reductions import inner_index, may_join_reduction, reads_across
 from framefuse.fuse.grouping.work import NUMBER, Weight, points, weights
@@ -49,9 +48,7 @@ class Grouping:
     views: dict[tuple[Node, int], View] = field(default_factory=dict)
     demands: dict[Node, dict[Group, list[Cell]]] = field(default_factory=dict)
     readers: dict[Node, list[Group]] = field(default_factory=dict)  # products and calls that read a node's memory
-    after: dict[Group, set[Group]] = field(default_factory=dict)
-    before: dict[Group, set[Group]] = field(default_factory=dict)
-    reach: dict[Group, int] = field(default_factory=dict)  # bits of the groups that run after a group
+    precedence: Precedence = field(default_factory=Precedence)
     position: dict[Node, int] = field(default_factory=dict)
     why: dict[Node, str] = field(default_factory=dict)  # values are kept in memory
 
@@ -81,7 +78,7 @@ class Grouping:
         for node in reversed(self.graph.nodes):
             self.decide(node)
         return Groups(
-            self.graph, tuple(self.sequence()), self.home, self.required, self.demands, self.readers, self.views,
+            self.graph, self.sequence(), self.home, self.required, self.demands, self.readers, self.views,
             self.results, self.orders, self.output_orders, kept=self.why,
         )  # fmt: skip
 
@@ -133,7 +130,7 @@ class Grouping:
         self.await_numbers(group, (node.attr("args"), node.attr("kwargs")))
         if node.attr("random"):
             if self.last_random is not None:
-                self.precede(group, self.last_random)
+                self.precedence.state(group, self.last_random)
             self.last_random = group
         for result in results:
             self.home[result] = group
@@ -335,14 +332,7 @@ class Grouping:
 
     def visits(self, group: Group, cell: Cell) -> int:
         """How often a kernel evaluates the cell: once for each point of the loops down to the last that it needs."""
-        symbols = {symbol for position in cell.index for symbol in position.symbols}
-        outer: list[Symbol] = []
-        needed = 0
-        for axis in group.axes:
-            outer.append(axis)
-            if axis in symbols:
-                needed = len(outer)
-        return group.size_hint(outer[:needed])
+        return group.size_hint(loops_of(group, cell.index))
 
     def may_reduce(self, group: Group, cells: Sequence[Cell]) -> bool:
         if group.node is not None or group.adds or group.scans or len(cells) != 1:
@@ -375,7 +365,7 @@ class Grouping:
         for named in _symbols(values) if self.callers else ():
             for symbol in self.graph.values.get(named, named.expr).symbols:  # calls name the trace's own symbols
                 if symbol in self.callers:
-                    self.precede(self.call_group(self.callers[symbol]), group)
+                    self.precedence.state(self.call_group(self.callers[symbol]), group)
 
     def keep(self, node: Node, users: dict[Group, list[Cell]], why: str, apart: bool = False) -> None:
         """Gives ``node`` memory: in a consumer's kernel unless ``apart``, in one with the same loops, or in its own."""
@@ -500,7 +490,7 @@ class Grouping:
         others = [*users, *self.readers.get(node, ())]
         if self.callers and any(size.symbols & self.callers.keys() for size in node.shape):
             return False
-        return not any(self.reach[other] & bit for other in others if other is not group)
+        return not any(self.precedence.reach[other] & bit for other in others if other is not group)
 
     def fits(self, group: Group, cell: Cell) -> bool:
         """Whether the kernel's loops visit each element of the cell's node once."""
@@ -531,36 +521,20 @@ class Grouping:
     def open(self, node: Node | None) -> Group:
         group = Group(len(self.groups), self.demands, self.graph.hints, node)
         self.groups.append(group)
-        self.after[group], self.before[group] = set(), set()
-        self.reach[group] = 0
+        self.precedence.add(group)
         return group
 
     def publish(self, node: Node, group: Group) -> None:
         """Notes that every other reader of ``node`` loads it, after ``group`` ran."""
         for user, cells in self.demands.get(node, {}).items():
             if user is not group:
-                self.precede(group, user)
+                self.precedence.state(group, user)
                 for cell in cells:
                     user.load(cell)
         for user in self.readers.get(node, ()):
-            self.precede(group, user)
+            self.precedence.state(group, user)
 
-    def precede(self, first: Group, second: Group) -> None:
-        """Notes that ``first`` runs before ``second``."""
-        if self.reach[second] & (1 << first.number) or first is second:
-            raise CompilerBug(f"groups {first.number} and {second.number} need each other")
-        self.after[first].add(second)
-        self.before[second].add(first)
-        new = self.reach[second] | (1 << second.number)
-        waiting = [first]
-        while waiting:  # those before a group that reaches all of it reach it already
-            group = waiting.pop()
-            reached = self.reach[group]
-            if reached | new != reached:
-                self.reach[group] = reached | new
-                waiting += self.before[group]
-
-    def sequence(self) -> list[Group]:
+    def sequence(self) -> tuple[Group, ...]:
         """The groups in an order that keeps close to the program's, but that kernels which may work in the memory of
         inputs come behind what may fail.
         """
@@ -568,30 +542,14 @@ class Grouping:
         for group in self.groups:
             if group.node is not None or not self.written.issuperset(group.roots):
                 early |= 1 << group.number
-        waiting = dict.fromkeys(self.groups, 0)
-        for group in self.groups:
-            for later in self.after[group]:
-                waiting[later] += 1
-        place = {group: (self.may_wait(group, early), self._place(group)) for group in self.groups}
-        ready = [(place[group], group.number) for group, count in waiting.items() if not count]
-        heapify(ready)
-        order: list[Group] = []
-        while ready:
-            group = self.groups[heappop(ready)[1]]
-            order.append(group)
-            for later in self.after[group]:
-                waiting[later] -= 1
-                if not waiting[later]:
-                    heappush(ready, (place[later], later.number))
-        if len(order) != len(self.groups):
-            raise CompilerBug("groups wait for each other")
-        return order
+        places = {group: (self.may_wait(group, early), self._place(group)) for group in self.groups}
+        return self.precedence.order(places)
 
     def may_wait(self, group: Group, early: int) -> bool:
         """Whether a kernel leaves nothing but new contents of inputs, for none of the ``early`` groups, and keeps
         nothing larger than them alive.
         """
-        if early >> group.number & 1 or self.reach[group] & early:
+        if early >> group.number & 1 or self.precedence.reach[group] & early:
             return False
         size = max(points(root, self.graph.hints) for root in group.roots)
         loads = (cell.node for cell in group.cells.values() if cell.kind == "load" and cell.node.op != "input")
