@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch.fx
 
 from framefuse.codegen.fx import graph_module
 from framefuse.errors import Stop, UserError, kind_of
+from framefuse.ir.derivative import Piece
 from framefuse.ir.graph import Graph
 from framefuse.ir.printer import graph_text
 from framefuse.ir.trace import Trace
 from framefuse.ir.values import Arguments, Function, Value
+from framefuse.runtime.compilation import Compilation
 from framefuse.runtime.function import compiled_function
 from framefuse.runtime.fx_graph import fx_graph
 
@@ -51,7 +53,8 @@ class ShownGraph:
 class Graphs:
     """The graphs of one compiled stretch: ``captured`` is what the program asked torch for, ``forward`` the primitives
     that a call computes, with what it saves for backward behind its results, and ``backward`` a graph for each case of
-    a backward pass that was asked for so far, over what was saved and the gradients that came.
+    a backward pass that was asked for so far, over what was saved and the gradients that came; it gives the gradients
+    of inputs in their order.
     """
 
     captured: ShownGraph
@@ -70,13 +73,28 @@ def graphs(function: Function) -> list[Graphs]:
     compiled_graphs = []
     for product in state.products:
         stages, name = product.stages, product.stages.trace.name
-        cases = [case for derivative in stages.derivatives for case in derivative.cases]
-        backward = tuple(
-            _primitives(f"backward {number} of {name}", case.stages.graph) for number, case in enumerate(cases, 1)
-        )
+        cases = [
+            _as_inputs(derivative.piece, case.stages)
+            for derivative in stages.derivatives
+            for case in derivative.cases
+        ]
+        backward = tuple(_primitives(f"backward {number} of {name}", case) for number, case in enumerate(cases, 1))
         captured = _captured(f"captured graph of {name}", stages.trace)
         compiled_graphs.append(Graphs(captured, _primitives(f"forward graph of {name}", stages.graph), backward))
     return compiled_graphs
+
+
+def _as_inputs(piece: Piece, stages: Compilation) -> Graph:
+    """A graph of gradients that gives them in the order of the program's inputs, not in that in which they arrive."""
+    graph, given = stages.graph, stages.trace.result.parts
+    place = {
+        part.value: (entry.kind != "input", entry.place)
+        for entry, part in zip(piece.inputs, given, strict=True)
+        if part is not None
+    }
+    if set(place) != {output.value for output in graph.outputs}:
+        return graph
+    return replace(graph, outputs=tuple(sorted(graph.outputs, key=lambda output: place[output.value])))
 
 
 def _primitives(name: str, graph: Graph) -> ShownGraph:
