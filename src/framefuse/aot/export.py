@@ -43,21 +43,7 @@ def export(
     *,
     dynamic: Dynamic = None,
 ) -> Exported:
-    """Writes ``f`` as a shared library that runs without Python and without torch, on CPUs like this one.
-
-    ``f`` runs once on the examples, without gradients. What a trace would silently make constant is an error at its
-    line: a branch on a tensor's value, an effect, a number computed from a tensor.
-
-    Args:
-        f: a function or module of tensors, on the CPU; also one of TorchScript, or an ``ExportedProgram``.
-        example_inputs: the tensors that it is called with.
-        path: the library, which holds the weights. It is replaced whole.
-        dynamic: None or True, sizes may differ from the examples' as far as the program allows it; False, none may;
-            or ``{input: {dimension: name}}``, only those may, and those of one name are equal in each call.
-
-    Raises:
-        UserError: the program cannot be exported; the text says why and where. OSError: the file cannot be written.
-    """
+    """What :func:`framefuse.export` does, which says what these are and what is raised."""
     examples = _examples(example_inputs)
     _check_dynamic(dynamic, examples)
     program_of, named = _python(f, len(examples))

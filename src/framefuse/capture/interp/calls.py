@@ -186,7 +186,7 @@ class Calls:
         return given[0] if len(given) == 1 else tuple(given)
 
     def _special_method(self, method: types.BuiltinFunctionType) -> Special | None:
-        """What is done in place of a bound method of C, where a mode of torch does not hear of it."""
+        """What is done in place of a bound method of C whose row stands at the method of its class."""
         holder = method.__self__
         if type(holder) in OF_THEIR_CLASS:
             return SPECIALS.get(getattr(type(holder), method.__name__))
