@@ -324,6 +324,17 @@ class _Run:
         held = self.registers[r]
         self.demand(isinstance(held, type) and _type_attr(held, name) is MISSING, Said("absent"), held)
 
+    def bare(self, r: int, absent: tuple[str, ...], empty: tuple[str, ...]) -> None:
+        held = self.registers[r]
+        self.demand(isinstance(held, dict), Said("attributes"), held)
+        for name in absent:
+            if _entry(held, name) is not MISSING:
+                raise Failed(Said("absent"), _entry(held, name), f".{name}")
+        for name in empty:
+            found = _entry(held, name)
+            if type(found) not in (dict, OrderedDict) or found:
+                raise Failed(Said("empty"), found, f".{name}")
+
     def unset(self, r: int, kind: str, key: Value) -> None:
         self.demand(UNSET[kind](self.registers[r], key), Said("unset"), Said("set"))
 
@@ -575,12 +586,11 @@ ARITHMETIC: dict[str, Callable[[int, int], int]] = {
 }  # fmt: skip
 RULES: dict[str, Callable[..., None]] = {
     "arg": _Run.arg, "object": _Run.object, "dict": _Run.dict, "item_dict": _Run.item_dict, "item_seq": _Run.item_seq,
-    "entry": _Run.entry,
+    "entry": _Run.entry, "bare": _Run.bare,
     "global": _Run.global_, "cell": _Run.cell, "type": _Run.type, "type_attr": _Run.type_attr, "getattr": _Run.getattr_,
-    "context": _Run.context,
     "func": _Run.func, "self": _Run.self_, "is": _Run.is_, "type_is": _Run.type_is, "int_eq": _Run.equal,
     "float_eq": _Run.equal, "str_eq": _Run.equal, "length": _Run.length, "keys": _Run.keys, "absent": _Run.absent,
-    "answer": _Run.answer,
+    "answer": _Run.answer, "context": _Run.context,
     "present": _Run.present, "type_absent": _Run.type_absent, "unset": _Run.unset, "tensor": _Run.tensor, "integer":
     _Run.integer, "real": _Run.real, "scalar": _Run.scalar, "count": _Run.count, "code": _Run.code,
     "same": _Run.same, "different": _Run.different, "disjoint":

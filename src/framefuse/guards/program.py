@@ -339,6 +339,16 @@ class _Builder:
         part = self.block(node.known) if held else self.front if node.where is self.front else self.late
         part.add(fact, "type_absent", register, fact.value)
 
+    def bare(self, fact: Fact, node: Node) -> None:
+        """Names without an entry, and empty dicts: these are looked at on every call, without blocks of their own."""
+        if self.settle(node):
+            content = self.content(node.known)
+            self.block(content).add(fact, "bare", self.constant(content), *fact.value)
+            return
+        holder, between = self.load(node), self.fresh()
+        self.late.add(Source("dict", node.source), "dict", between, holder)
+        self.late.add(fact, "bare", between, *fact.value)
+
     def unset(self, fact: Fact, node: Node) -> None:
         base, kind, key = node.base, node.source.kind, node.source.key
         if base is None:
@@ -538,6 +548,7 @@ RULES: dict[str, Callable[[_Builder, Fact, Node], None]] = {
     "absent": _Builder.content_of,
     "present": _Builder.content_of,
     "type_absent": _Builder.type_absent,
+    "bare": _Builder.bare,
     "unset": _Builder.unset,
     "tensor": _Builder.tensor_fact,
     "integer": _Builder.number,

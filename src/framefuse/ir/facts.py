@@ -132,6 +132,8 @@ FACTS: dict[str, str] = {
     "absent": "{value!r} not in {source}",  # a dict or set without that key
     "present": "{value!r} in {source}",
     "type_absent": "{source} has no {value}",  # a type whose MRO lacks that name
+    # value: names that the instance dict lacks, and names of empty dicts of C code in it
+    "bare": "{source} has no {value[0]} of its own, and nothing in {value[1]}",
     "unset": "{source} is unset",  # an empty cell, or absent attribute reached by getattr
     "tensor": "{source} is {value}",  # value: TensorSpec
     # exact type int; value: Symbol that takes the value at run time (must fit 64 bits)

@@ -312,6 +312,7 @@ GUARD_OPS: dict[str, str] = {
     "absent": "r, key: dict r lacks key",
     "present": "r, key",
     "type_absent": "r, name",
+    "bare": "r, names, names: dict r lacks the first names, and the others are those of empty dicts of C code",
     "unset": "r, kind, key: cell or attribute not there",
     "tensor": "r, TensorSpec, numbers: tuple per free size and stride of (kind 'size'|'stride', dimension, number)",
     "integer": "r, number: exact int that fits 64 bits",

@@ -23,7 +23,7 @@ typedef struct {
     GuardSet *set;
     PyObject **constant; /* borrowed: what a register always holds, if known */
     bool *defined, *written;
-    int32_t op_room, word_room;
+    int32_t op_room, word_room, empty_room, empties_checked;
     TensorCheck *checks[CHECKS]; /* borrowed from the operations that use them */
     int check_count;
     PyObject *seen; /* owned: the words stated so far, as (address, expected) */
@@ -190,6 +190,43 @@ static int read_tensor(Compiler *c, PyObject *instruction, GuardOp *op, Py_ssize
     return 0;
 }
 
+/* A tuple of strings. */
+static bool names_only(PyObject *names)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++)
+        if (!PyUnicode_CheckExact(PyTuple_GET_ITEM(names, i)))
+            return false;
+    return true;
+}
+
+static int read_bare(PyObject *instruction, GuardOp *op, Py_ssize_t *r)
+{
+    const char *name;
+    op->index = -1;
+    if (!PyArg_ParseTuple(instruction, "snO!O!", &name, r, &PyTuple_Type, &op->object, &PyTuple_Type,
+                          &op->as.empties)
+        || !names_only(op->object) || !names_only(op->as.empties))
+        return bad(instruction);
+    return 0;
+}
+
+/* Gives the empty dicts that a block finds their places, which `check_empties` looks at after all blocks. */
+static int add_empties(Compiler *c, GuardOp *op)
+{
+    GuardSet *set = c->set;
+    Py_ssize_t count = set->empty_count + PyTuple_GET_SIZE(op->as.empties);
+    if (count > c->empty_room) {
+        Py_ssize_t room = 2 * count + 16;
+        PyObject **grown = room <= INT32_MAX ? PyMem_Realloc(set->empties, (size_t)room * sizeof *grown) : NULL;
+        if (!grown)
+            return PyErr_NoMemory(), -1;
+        set->empties = grown, c->empty_room = (int32_t)room;
+    }
+    op->index = set->empty_count;
+    set->empty_count = (int32_t)count;
+    return 0;
+}
+
 /* A load: (name, d, r, operand) or (name, d, r). */
 static int read_load(Compiler *c, PyObject *instruction, GuardOp *op)
 {
@@ -262,11 +299,12 @@ static int read_check(Compiler *c, PyObject *instruction, GuardOp *op)
     Py_ssize_t r = -1;
     int status = op->code == G_code      ? read_code(instruction, op, &r)
                : op->code == G_unset     ? read_unset(instruction, op, &r)
+               : op->code == G_bare      ? read_bare(instruction, op, &r)
                : op->code == G_tensor    ? read_tensor(c, instruction, op, &r)
                : PyArg_ParseTuple(instruction, "sn|O", &name, &r, &operand) ? 0 : bad(instruction);
     if (status < 0 || (op->from = source_register(c, r)) < 0)
         return -1;
-    if (op->code == G_code || op->code == G_unset || op->code == G_tensor)
+    if (op->code == G_code || op->code == G_unset || op->code == G_bare || op->code == G_tensor)
         return 0;
     if (!operand)
         return bad(instruction);
@@ -550,6 +588,8 @@ static int compile_instruction(Compiler *c, Py_ssize_t index, Block *block)
     if (status == 0)
         status = write_numbers(c, &op);
     if (block) {
+        if (status == 0 && op.code == G_bare)
+            status = add_empties(c, &op);
         block->ops[block->count++] = op; /* also a broken one, so that it is freed */
         if (status == 0 && op.code < G_is && op.code != G_arg && op.code != G_getattr && op.code != G_context)
             set->settled[op.to] = set->settled[op.from];
@@ -571,6 +611,14 @@ static int compile_instruction(Compiler *c, Py_ssize_t index, Block *block)
     return taken ? taken : -1;
 }
 
+/* What the blocks so far found empty is looked at before anything else runs. */
+static int check_empties_here(Compiler *c, int32_t instruction)
+{
+    GuardOp op = {.code = G_EMPTIES, .from = c->empties_checked, .to = c->set->empty_count, .instruction = instruction};
+    c->empties_checked = c->set->empty_count;
+    return op.from == op.to ? 0 : add_op(c, &op);
+}
+
 static int compile_all(Compiler *c)
 {
     GuardSet *set = c->set;
@@ -581,7 +629,7 @@ static int compile_all(Compiler *c)
                      && PyUnicode_Check(PyTuple_GET_ITEM(instruction, 0))
                      && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(instruction, 0), "watch") == 0;
         if (!watch) {
-            int taken = compile_instruction(c, index, NULL);
+            int taken = check_empties_here(c, (int32_t)index) < 0 ? -1 : compile_instruction(c, index, NULL);
             if (taken < 0)
                 return -1;
             index += taken;
@@ -596,6 +644,8 @@ static int compile_all(Compiler *c)
                 return -1;
         index += count + 1;
     }
+    if (check_empties_here(c, (int32_t)total - 1) < 0)
+        return -1;
     for (int32_t i = set->op_count - 1; i >= 0; i--)
         if (set->ops[i].code == G_tensor)
             set->ops[i].index =

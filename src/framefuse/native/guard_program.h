@@ -12,7 +12,7 @@
 #define GUARD_OPERATIONS(X) \
     X(arg) X(dict) X(item_dict) X(item_seq) X(entry) X(global) X(cell) X(type) X(type_attr) X(getattr) X(context) \
     X(func) X(self) X(is) X(type_is) X(int_eq) X(float_eq) X(str_eq) X(answer) X(length) X(keys) X(absent) X(present) \
-    X(type_absent) X(unset) X(tensor) X(integer) X(real) X(scalar) X(count) X(address) X(code) X(same) \
+    X(type_absent) X(bare) X(unset) X(tensor) X(integer) X(real) X(scalar) X(count) X(address) X(code) X(same) \
     X(different) X(disjoint) X(apart) X(distinct) X(version) X(relation) X(real_relation) X(number)
 
 /* The comparisons of numbers, as RELATIONS of framefuse.ir.plan, and what may be unset, as UNSET_KINDS. */
@@ -37,6 +37,7 @@ enum {
     G_BLOCK,      /* run block `index`, whatever its tag says */
     G_TYPE_BLOCK, /* run block `index` unless the type's tag is `tag` */
     G_DICTS,      /* the dicts [from, to) are unchanged, else run the blocks of those that are not */
+    G_EMPTIES,    /* the dicts [from, to) that blocks found empty still are */
 };
 
 typedef struct GuardOp {
@@ -46,7 +47,7 @@ typedef struct GuardOp {
     int32_t instruction;  /* its index in the program */
     /* argument, element, cell, number, length, relation, word or block; checks of tensors in a row */
     Py_ssize_t index;
-    PyObject *object;     /* borrowed from the program: key, name, expected object */
+    PyObject *object;     /* borrowed from the program: key, name, names, expected object */
     Py_hash_t hash;       /* of a key */
     union {
         Apart *apart;        /* owned */
@@ -55,6 +56,7 @@ typedef struct GuardOp {
         Number number;
         struct { PyObject *defaults, *keyword_defaults; } code_of; /* borrowed */
         int unset;           /* the kind of a place that is unset */
+        PyObject *empties;   /* borrowed: names of dicts without an entry, whose places begin at `index`; -1: nowhere */
         unsigned int tag;    /* of a type */
         struct {
             uint64_t sum;     /* of the tags of dicts [from, settled) when their blocks held */
@@ -100,7 +102,8 @@ struct GuardSet {
     const uint64_t **tags; /* of each dict: the place of its tag */
     WatchedDict *dicts;
     bool reported; /* some dict may have `moved` */
-    int32_t op_count, word_count, block_count, dict_count;
+    PyObject **empties; /* each borrowed from a dict whose block found it, and which is unchanged when it is read */
+    int32_t op_count, word_count, block_count, dict_count, empty_count;
     PyObject **registers;
     int64_t *numbers;
     Py_ssize_t register_count, number_count;

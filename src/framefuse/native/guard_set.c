@@ -58,6 +58,7 @@ static void guard_set_dealloc(GuardSet *set)
     PyMem_Free(set->word_instructions);
     PyMem_Free(set->dicts);
     PyMem_Free(set->tags);
+    PyMem_Free(set->empties);
     PyMem_Free(set->registers);
     PyMem_Free(set->settled);
     PyMem_Free(set->numbers);

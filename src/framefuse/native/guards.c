@@ -234,6 +234,26 @@ static bool code_is(PyObject *function, const GuardOp *op)
            && keyword == op->as.code_of.keyword_defaults;
 }
 
+/* Whether a dict lacks names and holds empty dicts of C code at others, which a block leaves for `check_empties`. */
+static bool bare_holds(GuardSet *set, PyObject *mapping, const GuardOp *op)
+{
+    if (!PyDict_Check(mapping))
+        return false;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(op->object); i++) {
+        PyObject *name = PyTuple_GET_ITEM(op->object, i);
+        if (entry_of(mapping, name, PyObject_Hash(name)) || PyErr_Occurred())
+            return false;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(op->as.empties); i++) {
+        PyObject *name = PyTuple_GET_ITEM(op->as.empties, i), *held = entry_of(mapping, name, PyObject_Hash(name));
+        if (!held || !(PyDict_CheckExact(held) || PyODict_CheckExact(held)) || PyDict_GET_SIZE(held))
+            return false;
+        if (op->index >= 0)
+            set->empties[op->index + i] = held;
+    }
+    return true;
+}
+
 #define LOAD(expression)                                  \
     do {                                                  \
         PyObject *loaded = (expression);                  \
@@ -330,6 +350,7 @@ bool guard_op_run(GuardSet *set, const GuardOp *op, PyObject *const *arguments, 
                                     : entry_of(from, op->object, op->hash) != NULL;
     case G_type_absent:
         return PyType_Check(from) && !_PyType_Lookup((PyTypeObject *)from, op->object) && !PyErr_Occurred();
+    case G_bare: return bare_holds(set, from, op);
     case G_unset: return place_is_unset(from, op);
     case G_tensor: return tensor_check_slowly(op->as.tensor, from, set->numbers);
     case G_integer: return bind_integer(from, &set->numbers[op->index]);
@@ -456,6 +477,25 @@ static inline Py_ssize_t check_dicts(GuardSet *set, GuardOp *op, bool reported, 
     return GUARDS_HIT;
 }
 
+/* The instruction whose dict is no longer empty, if there is one. */
+static Py_ssize_t check_empties(const GuardSet *set, const GuardOp *op)
+{
+    PyObject *const *empties = set->empties;
+    Py_ssize_t used = 0;
+    for (int32_t i = op->from; i < op->to; i++)
+        used |= PyDict_GET_SIZE(empties[i]);
+    if (LIKELY(!used))
+        return GUARDS_HIT;
+    for (int32_t b = 0; b < set->block_count; b++)
+        for (int32_t o = 0; o < set->blocks[b].count; o++) {
+            const GuardOp *bare = &set->blocks[b].ops[o];
+            for (Py_ssize_t i = 0; bare->code == G_bare && i < PyTuple_GET_SIZE(bare->as.empties); i++)
+                if (PyDict_GET_SIZE(empties[bare->index + i]))
+                    return bare->instruction;
+        }
+    return op->instruction;
+}
+
 /* `count` checks in a row; gives the failing one, or NULL. */
 static inline const GuardOp *check_tensors(GuardSet *set, const GuardOp *op, Py_ssize_t count)
 {
@@ -480,6 +520,10 @@ static Py_ssize_t check_ops(GuardSet *set, bool reported, PyObject *const *argum
             break;
         case G_DICTS:
             if (UNLIKELY((answer = check_dicts(set, (GuardOp *)op, reported, arguments, count)) != GUARDS_HIT))
+                return answer;
+            break;
+        case G_EMPTIES:
+            if (UNLIKELY((answer = check_empties(set, op)) != GUARDS_HIT))
                 return answer;
             break;
         case G_BLOCK:

@@ -173,7 +173,7 @@ NETS = {
     functions.Functions: "guard read_global guard_unset_global enter assign_cells read_cell guard_unset_cell",
     contents.Contents: (
         "change own guard_length guard_filled item holds_moving_number guard_membership guard_extent "
-        "guard_shallow_contents guard_deep_contents guard_empty_dicts"
+        "guard_shallow_contents guard_deep_contents guard_bare guard_empty_dicts"
     ),
     effects.Journal: "place global_variable operation content settle",
     relations.Relations: "relate derive short pin_real pin_sizes",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import math
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from typing import Any
 
 import pytest
@@ -96,7 +96,8 @@ OBJECTS: list[Any] = [
     None, 1j,
     -0.0 + 0j, (), (1,), (1.0,), (True, "a"), [], [1, 2], ["a", "b"], {}, {"a": 1}, {"b": 2, "a": 1}, {"a": 1, "b": 2},
     {1: 2},
-    {True: 2}, OrderedDict(a=1, b=2), {1, 2}, {"a", "b"}, frozenset((1,)), deque([1, "a"]), deque(),
+    {True: 2}, {"a": {}}, {"a": OrderedDict()}, {"a": defaultdict(list)},
+    OrderedDict(a=1, b=2), {1, 2}, {"a", "b"}, frozenset((1,)), deque([1, "a"]), deque(),
     SET_VARIABLE, UNSET_VARIABLE,
     Thing(), Thing(a=1), Thing(a=None, b="b"), Slotted(),
     Thing, Slotted,
@@ -192,10 +193,11 @@ LOADS = [
     "func",
     "self",
 ]
+BARE: list[tuple[tuple[str, ...], tuple[str, ...]]] = [((), ()), (("a",), ()), ((), ("a",)), (("b",), ("a",))]
 CHECKS = [
     "is", "type_is", "int_eq", "float_eq", "str_eq", "length", "keys", "absent", "present", "type_absent", "unset",
     "tensor", "integer", "real", "scalar", "count", "code", "same", "different", "disjoint", "apart",
-    "distinct", "address", "answer",
+    "distinct", "address", "answer", "bare",
 ]  # fmt: skip
 
 
@@ -228,6 +230,8 @@ def draw_check(draw: Any, op: str, registers: int, numbers: int) -> tuple[Any, .
         return (draw(st.sampled_from(KEYS)),)
     if op == "type_absent":
         return (draw(st.sampled_from(NAMES)),)
+    if op == "bare":
+        return draw(st.sampled_from(BARE))
     if op == "unset":
         kind = draw(st.sampled_from(["cell", "getattr", "attr", "item", "global", "context"]))
         return kind, draw(st.sampled_from([0, 1] if kind == "cell" else NAMES))
@@ -289,6 +293,8 @@ def operands_of(op: str, held: Any) -> list[tuple[Any, ...]]:
         return [(0, key) for key in KEYS]
     if op == "type_absent":
         return [(0, name) for name in NAMES]
+    if op == "bare":
+        return [(0, *names) for names in BARE]
     if op == "unset":
         kinds = ("getattr", "attr", "item", "global")
         return [(0, "cell", 0), (0, "cell", 1), *((0, kind, name) for kind in kinds for name in NAMES)]

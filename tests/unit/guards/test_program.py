@@ -411,6 +411,43 @@ def test_a_model() -> None:
     assert guarded()
 
 
+def test_a_model_without_hooks() -> None:
+    """One fact for a module: its empty dicts are looked at on every call, also where its own dict is unchanged."""
+    model = torch.nn.Sequential(*[torch.nn.ReLU() for _ in range(5)])
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    value = (("forward", "_call_impl"), hooks)
+    guarded = Guarded([Fact(Source("item", Source("attr", root(model), "_modules"), str(i)), "bare", value)
+                       for i in range(5)])  # fmt: skip
+    assert guarded() and guarded() and guarded.native.dicts == 7
+    inner = model[3]
+
+    class Told(dict[str, Any]):
+        def __bool__(self) -> bool:
+            return False
+
+    def put(name: str, held: Any) -> Callable[[], Any]:
+        return lambda: inner.__dict__.__setitem__(name, held)
+
+    changes: list[tuple[Callable[[], Any], Callable[[], Any], str]] = [
+        (lambda: inner._forward_hooks.update(a=print), lambda: inner._forward_hooks.clear(), "._forward_hooks: empty"),
+        (lambda: inner.register_full_backward_hook(print), lambda: inner._backward_hooks.clear(), "_backward_hooks"),
+        (put("_forward_pre_hooks", {"a": print}), put("_forward_pre_hooks", OrderedDict()), "_forward_pre_hooks"),
+        (put("_forward_hooks", Told()), put("_forward_hooks", {}), "_forward_hooks"),
+        (put("_forward_hooks", None), put("_forward_hooks", {}), "_forward_hooks"),
+        (put("forward", print), lambda: delattr(inner, "forward"), ".forward: absent"),
+        (lambda: inner.__dict__.pop("_forward_hooks"), put("_forward_hooks", {}), "_forward_hooks"),
+        (lambda: setattr(inner, "__dict__", dict(inner.__dict__)), lambda: None, "attributes"),
+    ]
+    for change, back, told in changes:
+        change()
+        assert not guarded()
+        assert told in str(explain(guarded.built.program, ()))
+        back()
+        assert guarded() == (told != "attributes")
+    given = Guarded([Fact(arg(0), "bare", value)])
+    assert given(model[0]) and not given(torch.nn.Linear(2, 2).register_forward_hook(print)) and not given(7)
+
+
 def test_the_cost_of_checking_a_model() -> None:
     """About 8,000 facts in well under 15 us; the bound leaves room for a busy machine."""
     blocks = [

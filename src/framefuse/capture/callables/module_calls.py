@@ -115,11 +115,13 @@ def _state_reads(machine: Machine, module: Value) -> None:
     if not sources.knows(module):
         return
     sources.guard_type(module)
-    if "_compiled_call_impl" in state:
+    compiled = "_compiled_call_impl" in state
+    if compiled:
         sources.read(module, "attr", "_compiled_call_impl", state["_compiled_call_impl"])
-        sources.guard_absent_names(module, METHODS[1:])
-    else:
-        sources.guard_absent_names(module, METHODS)
+    absent = METHODS[compiled:]
+    if machine.recorder.contents.guard_bare(module, absent, OWN_HOOKS):
+        return
+    sources.guard_absent_names(module, absent)
     done = machine.recorder.contents.guard_empty_dicts(module, OWN_HOOKS)
     for name in OWN_HOOKS[done:]:
         machine.operations.truth(sources.read(module, "attr", name, state[name]))

@@ -378,6 +378,34 @@ class Contents:
         except Exception as fault:
             self.sources.host.fault(fault)
 
+    def guard_bare(self, holder: Value, absent: tuple[str, ...], empty: tuple[str, ...]) -> bool:
+        """States in one fact that the instance dict of a known object lacks names and that the dicts of C code at
+        others hold nothing; False where something is known of these already, or has changed.
+        """
+        try:
+            sources = self.sources
+            state, base = sources.instance_dict(holder), sources.known[id(holder)][1]
+            if state is None or base.is_argument or not sources.host.alive:
+                return False
+            content, numbers = state[0], [id(state[0][name]) for name in empty]
+            for number, name in zip(numbers, empty, strict=True):
+                place = (id(content), "item", (str, name))
+                if place in sources.seen or place in sources.written or content[name]:
+                    return False
+                if number in sources.known or number in self.changed:
+                    return False
+            if any((id(content), "item", (str, name)) in sources.written for name in absent):
+                return False
+            mark = (id(holder), "bare", empty)
+            if mark not in sources.seen:  # which holds what lies in the dicts: no other object takes its address
+                sources.seen[mark] = [content[name] for name in empty]
+                sources.stated_absences.update((id(holder), name) for name in absent)
+                sources.fact(base, "bare", (absent, empty))
+            return True
+        except Exception as fault:
+            self.sources.host.fault(fault)
+            return False
+
     def guard_empty_dicts(self, holder: Value, names: tuple[str, ...]) -> int:
         """States that the dicts of C code at these names in the instance dict of a known object hold nothing; gives
         how many of the names that is done for.
