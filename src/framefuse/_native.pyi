@@ -103,6 +103,9 @@ class Dispatch:
     declines: int
     enabled: bool
     bypass: bool
+    weighs: bool
+    recorded: bool
+    rest: int
     __wrapped__: Any
     __framefuse__: Any  # the Python half, a CompiledFunction
     __name__: str
@@ -118,6 +121,7 @@ class Dispatch:
         owner: Any = None,
         point: int = -1,
         failed: Callable[[BaseException, tuple[Any, ...]], Any] | None = None,
+        weighed: Callable[[float, float, float, float], None] | None = None,
     ) -> Dispatch: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any: ...
@@ -130,6 +134,12 @@ class Dispatch:
 
     def clear(self) -> None:
         """Drops all entries."""
+
+    def weigh(self, until: int, rest: int) -> None:
+        """So many of the next calls are eager; after ``until`` more that run compiled code, eight calls are weighed,
+        four of each kind. ``weighed`` is then told the seconds of the eager ones, of the others, and the least of each.
+        A call for which ``recorded`` is set says nothing.
+        """
 
     def bind(self, *args: Any, **kwargs: Any) -> tuple[Any, ...] | None:
         """The bound arguments of such a call (with the owner), None when it cannot be bound."""

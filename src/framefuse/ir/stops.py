@@ -14,6 +14,7 @@ STEP = (
 CUT = "The graph ends before that line and another one begins. The first call that met it ran eagerly."
 EAGER = "The call ran eagerly, as without framefuse. It is tried again ever more rarely."
 WAIT = "What is compiled stays in use. New cases run eagerly, and one is compiled now and then, ever more rarely."
+REST = "Calls run eagerly for some time; compiled code is then weighed against eager again, ever more rarely."
 FAULT = "The call ran eagerly and gave what eager gives. The fault was logged once, with a folder that tells all."
 
 
@@ -373,6 +374,15 @@ ROWS = (
         WAIT,
         "@framefuse.compile(dynamic=False)\ndef f(x): ...  # and many sizes",
         "@framefuse.compile\ndef f(x): ...",
+    ),
+    Row(
+        "slower",
+        "compiled code with breaks that is slower than eager",
+        "{detail}",
+        "Mend the breaks that explain() lists, or compile the functions between them.",
+        REST,
+        "@framefuse.compile\ndef step(state): ...  # hundreds of short stretches between breaks",
+        "@framefuse.compile\ndef inner(x): ...  # what computes, called by step",
     ),
     Row(
         "no-fx-form",

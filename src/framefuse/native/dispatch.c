@@ -12,6 +12,7 @@
 #include "steps.h"
 #include "switch.h"
 #include "torch_abi.h"
+#include "weigh.h"
 
 /* ---- Compiled: guards and the plan that they protect ---- */
 
@@ -107,6 +108,7 @@ typedef struct {
     PyObject *owner;               /* strong or NULL */
     PyObject *miss;                /* strong; NULL after tp_clear */
     PyObject *failed;              /* of a point: takes over when the opaque step raised; strong or NULL */
+    PyObject *weighed;             /* told of each weighing; strong or NULL */
     Py_ssize_t point;              /* of a point: how many values it takes, positionally; else -1 */
     PyObject *dict, *weakrefs;
     Door door;                     /* what of the function's calls reaches us (frame_hook.c) */
@@ -116,6 +118,7 @@ typedef struct {
     uint64_t calls, hits, misses, declines;
     uint32_t vain;                 /* calls in a row for which nothing compiled held and nothing was compiled */
     uint32_t rest;                 /* so many of the next are made without looking */
+    Weigh weigh;
     bool enabled, bypass;
 } Dispatch;
 
@@ -215,8 +218,8 @@ static PyObject *call_miss(Dispatch *self, PyObject *const *args, size_t flags, 
     return call_miss_with(self, all, kwargs);
 }
 
-/* The same from bound arguments, by name where they have to be. */
-static PyObject *call_miss_bound(Dispatch *self, PyObject *const *bound)
+/* Bound arguments as a call has them, by name where they have to be; either is NULL with an exception. */
+static void unbind(Dispatch *self, PyObject *const *bound, PyObject **args, PyObject **keywords)
 {
     const Signature *signature = &self->signature;
     int end = signature->positional + signature->keyword_only;
@@ -231,7 +234,29 @@ static PyObject *call_miss_bound(Dispatch *self, PyObject *const *bound)
     for (Py_ssize_t i = signature->positional; kwargs && i < end; i++)
         if (PyDict_SetItem(kwargs, PyTuple_GET_ITEM(signature->code->co_localsplusnames, i), bound[i]) < 0)
             Py_CLEAR(kwargs);
-    return call_miss_with(self, all, kwargs);
+    *args = all, *keywords = kwargs;
+}
+
+static PyObject *call_miss_bound(Dispatch *self, PyObject *const *bound)
+{
+    PyObject *args, *kwargs;
+    unbind(self, bound, &args, &kwargs);
+    return call_miss_with(self, args, kwargs);
+}
+
+static PyObject *call_original_bound(Dispatch *self, PyObject *const *bound)
+{
+    PyObject *args, *kwargs, *result = NULL;
+    unbind(self, bound, &args, &kwargs);
+    if (args && kwargs) {
+        PyObject *function = Py_NewRef(self->function), *before = door_pass(function);
+        result = PyObject_Call(function, args, kwargs);
+        door_passed(before);
+        Py_DECREF(function);
+    }
+    Py_XDECREF(args);
+    Py_XDECREF(kwargs);
+    return result;
 }
 
 enum { FOUND_NONE, FOUND_DONE, FOUND_DECLINED };
@@ -410,16 +435,10 @@ static bool usable(Dispatch *self)
     return true;
 }
 
-static PyObject *dispatch_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
+/* *ran: compiled code ran in the call. */
+static PyObject *compiled_call(Dispatch *self, PyObject *const *args, size_t flags, PyObject *names, bool *ran)
 {
-    Dispatch *self = (Dispatch *)object, *follow = NULL;
-    self->calls++;
-    if (UNLIKELY(!usable(self)))
-        return call_original(self, args, flags, names);
-    if (UNLIKELY(self->rest)) {
-        self->rest--;
-        return call_original(self, args, flags, names);
-    }
+    Dispatch *follow = NULL;
     if (UNLIKELY(Py_EnterRecursiveCall(" in a compiled function")))
         return NULL;
     PyObject *result = NULL;
@@ -429,6 +448,7 @@ static PyObject *dispatch_call(PyObject *object, PyObject *const *args, size_t f
     int found = LIKELY(self->point < 0) ? bind_and_try(self, args, count, names, &result, &follow)
                 : count == self->point  ? try_entries(self, args, count, &result, &follow)
                                         : FOUND_DECLINED;
+    *ran = found == FOUND_DONE;
     if (follow)
         result = run_points(result, follow);
     else if (UNLIKELY(found != FOUND_DONE)) {
@@ -446,19 +466,55 @@ static PyObject *dispatch_call(PyObject *object, PyObject *const *args, size_t f
     return result;
 }
 
-static PyObject *dispatch_frame(PyObject *object, PyObject *code, PyObject *const *bound, bool *plain)
+/* Takes note of a call that was made for its turn; a weighing that has ended is judged in Python. */
+static PyObject *weighed(Dispatch *self, Turn turn, double begun, bool ran, PyObject *result)
+{
+    Weigh *weigh = &self->weigh;
+    if (!result || !weigh->on || (turn != TURN_EAGER && (!ran || weigh->recorded))
+        || !weigh_add(weigh, turn, weigh_clock() - begun))
+        return result;
+    Weigh done = *weigh;
+    *weigh = (Weigh){.on = false};
+    PyObject *judge = Py_XNewRef(self->weighed);
+    PyObject *told = judge ? PyObject_CallFunction(judge, "dddd", done.sum[TURN_EAGER], done.sum[TURN_COMPILED],
+                                                   done.least[TURN_EAGER], done.least[TURN_COMPILED])
+                           : NULL;
+    if (!told && judge)
+        PyErr_WriteUnraisable(judge);
+    Py_XDECREF(told);
+    Py_XDECREF(judge);
+    return result;
+}
+
+static PyObject *weighed_call(Dispatch *self, PyObject *const *args, size_t flags, PyObject *names)
+{
+    Turn turn = weigh_turn(&self->weigh);
+    bool ran = false;
+    self->weigh.recorded = false;
+    double begun = weigh_clock();
+    PyObject *result = turn == TURN_EAGER ? call_original(self, args, flags, names)
+                                          : compiled_call(self, args, flags, names, &ran);
+    return weighed(self, turn, begun, ran, result);
+}
+
+static PyObject *dispatch_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
 {
     Dispatch *self = (Dispatch *)object;
     self->calls++;
-    *plain = true;
-    if (UNLIKELY(!self->enabled || self->bypass || thread_bypass || calls_are_off()))
-        return NULL;
+    if (UNLIKELY(!usable(self)))
+        return call_original(self, args, flags, names);
     if (UNLIKELY(self->rest)) {
         self->rest--;
-        return NULL;
+        return call_original(self, args, flags, names);
     }
-    if (UNLIKELY(code != (PyObject *)self->signature.code))
-        signature_read(&self->signature, (PyCodeObject *)code);
+    if (UNLIKELY(self->weigh.on))
+        return weighed_call(self, args, flags, names);
+    bool ran;
+    return compiled_call(self, args, flags, names, &ran);
+}
+
+static PyObject *compiled_frame(Dispatch *self, PyObject *const *bound, bool *plain, bool *ran)
+{
     if (UNLIKELY(Py_EnterRecursiveCall(" in a compiled function"))) {
         *plain = false;
         return NULL;
@@ -466,6 +522,7 @@ static PyObject *dispatch_frame(PyObject *object, PyObject *code, PyObject *cons
     PyObject *result = NULL;
     Dispatch *follow = NULL;
     int found = try_entries(self, bound, self->signature.total, &result, &follow);
+    *ran = found == FOUND_DONE;
     if (follow) {
         *plain = false;
         result = run_points(result, follow);
@@ -484,6 +541,36 @@ static PyObject *dispatch_frame(PyObject *object, PyObject *code, PyObject *cons
     return result;
 }
 
+static PyObject *weighed_frame(Dispatch *self, PyObject *const *bound, bool *plain)
+{
+    Turn turn = weigh_turn(&self->weigh);
+    bool ran = false;
+    self->weigh.recorded = false;
+    *plain = turn != TURN_EAGER;
+    double begun = weigh_clock();
+    PyObject *result = *plain ? compiled_frame(self, bound, plain, &ran) : call_original_bound(self, bound);
+    return *plain ? result : weighed(self, turn, begun, ran, result);
+}
+
+static PyObject *dispatch_frame(PyObject *object, PyObject *code, PyObject *const *bound, bool *plain)
+{
+    Dispatch *self = (Dispatch *)object;
+    self->calls++;
+    *plain = true;
+    if (UNLIKELY(!self->enabled || self->bypass || thread_bypass || calls_are_off()))
+        return NULL;
+    if (UNLIKELY(self->rest)) {
+        self->rest--;
+        return NULL;
+    }
+    if (UNLIKELY(code != (PyObject *)self->signature.code))
+        signature_read(&self->signature, (PyCodeObject *)code);
+    if (UNLIKELY(self->weigh.on))
+        return weighed_frame(self, bound, plain);
+    bool ran;
+    return compiled_frame(self, bound, plain, &ran);
+}
+
 static PyTypeObject *Dispatch_Type;
 
 static PyObject *dispatch_function(PyObject *object)
@@ -495,10 +582,11 @@ static Door *dispatch_door(PyObject *object) { return &((Dispatch *)object)->doo
 
 static PyObject *dispatch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"function", "miss", "owner", "point", "failed", NULL};
-    PyObject *function, *miss, *owner = Py_None, *failed = Py_None;
+    static char *names[] = {"function", "miss", "owner", "point", "failed", "weighed", NULL};
+    PyObject *function, *miss, *owner = Py_None, *failed = Py_None, *weighed = Py_None;
     Py_ssize_t point = -1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$OnO", names, &function, &miss, &owner, &point, &failed))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$OnOO", names, &function, &miss, &owner, &point, &failed,
+                                     &weighed))
         return NULL;
     if (!PyCallable_Check(function) || (miss != Py_None && !PyCallable_Check(miss)))
         return PyErr_Format(PyExc_TypeError, "%R is not callable", PyCallable_Check(function) ? miss : function);
@@ -510,6 +598,7 @@ static PyObject *dispatch_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     self->miss = Py_NewRef(miss);
     self->owner = owner == Py_None ? NULL : Py_NewRef(owner);
     self->failed = failed == Py_None ? NULL : Py_NewRef(failed);
+    self->weighed = weighed == Py_None ? NULL : Py_NewRef(weighed);
     self->point = point;
     self->enabled = true;
     if (point < 0 && PyFunction_Check(function))
@@ -534,6 +623,7 @@ static int dispatch_traverse(Dispatch *self, visitproc visit, void *arg)
     Py_VISIT(self->owner);
     Py_VISIT(self->miss);
     Py_VISIT(self->failed);
+    Py_VISIT(self->weighed);
     Py_VISIT(self->dict);
     Py_VISIT(self->signature.code);
     Py_VISIT(self->door.code);
@@ -547,6 +637,7 @@ static int dispatch_clear(Dispatch *self)
     Py_CLEAR(self->dict);
     Py_CLEAR(self->miss);
     Py_CLEAR(self->failed);
+    Py_CLEAR(self->weighed);
     drop_entries(self);
     return 0;
 }
@@ -649,6 +740,19 @@ static PyObject *dispatch_remove(Dispatch *self, PyObject *entry)
 static PyObject *dispatch_drop(Dispatch *self, PyObject *Py_UNUSED(none))
 {
     drop_entries(self);
+    self->weigh = (Weigh){.on = false};
+    self->vain = self->rest = 0;
+    Py_RETURN_NONE;
+}
+
+/* So many of the next calls are eager; after so many more of compiled code they are weighed. */
+static PyObject *dispatch_weigh(Dispatch *self, PyObject *args)
+{
+    unsigned int until, rest;
+    if (!PyArg_ParseTuple(args, "II", &until, &rest))
+        return NULL;
+    self->weigh = (Weigh){.on = true, .until = until};
+    self->rest = rest;
     Py_RETURN_NONE;
 }
 
@@ -709,12 +813,16 @@ static PyMemberDef dispatch_members[] = {
     {"declines", T_ULONGLONG, offsetof(Dispatch, declines), READONLY, NULL},
     {"enabled", T_BOOL, offsetof(Dispatch, enabled), 0, NULL},
     {"bypass", T_BOOL, offsetof(Dispatch, bypass), 0, NULL},
+    {"weighs", T_BOOL, offsetof(Dispatch, weigh) + offsetof(Weigh, on), READONLY, NULL},
+    {"recorded", T_BOOL, offsetof(Dispatch, weigh) + offsetof(Weigh, recorded), 0, NULL},
+    {"rest", T_UINT, offsetof(Dispatch, rest), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 static PyMethodDef dispatch_methods[] = {
     {"add", (PyCFunction)dispatch_add, METH_O, "Puts an entry first."},
     {"remove", (PyCFunction)dispatch_remove, METH_O, "Drops one entry, if it is there."},
     {"clear", (PyCFunction)dispatch_drop, METH_NOARGS, "Drops all entries."},
+    {"weigh", (PyCFunction)dispatch_weigh, METH_VARARGS, "When calls are weighed next."},
     {"bind", (PyCFunction)(void (*)(void))dispatch_bind, METH_FASTCALL | METH_KEYWORDS,
      "The bound arguments of a call, or None."},
     {"_repr_html_", (PyCFunction)dispatch_html, METH_NOARGS, NULL},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import math
 import os
 import threading
 import types
@@ -24,6 +25,7 @@ from framefuse.runtime.pending import Pending
 from framefuse.runtime.pickles import Reduced, reduced
 from framefuse.runtime.switch import holds_back
 from framefuse.runtime.trace_limits import Bound
+from framefuse.runtime.weighing import FIRST, MOST, Times, Weighing
 
 if TYPE_CHECKING:  # the rest of the stage is imported with the compiler
     from framefuse.ir.trace import Trace
@@ -116,7 +118,7 @@ class ResumeDispatch:
         parent = self.parent
         if parent.pending is not None:
             return self.run(*values)
-        if not self.bound.allows() or holds_back(False, parent.line):
+        if not parent.records() or not self.bound.allows() or holds_back(False, parent.line):
             self.slow += 1
             if self.slow > SLOW_RUNS + self.dispatch.hits // SLOW_SHARE:
                 parent.prune(self)
@@ -128,6 +130,7 @@ class ResumeDispatch:
         try:
             met = parent.pending is not None or parent.met(self.dispatch, lambda: values)
             if not met:
+                parent.records_now()
                 outcome = parent.compiler.resume(parent, self.point, values, True)
                 parent.file(outcome, self)
         finally:
@@ -165,7 +168,8 @@ class CompiledFunction:
     ``function`` is what runs when nothing compiled applies. ``owner`` is the long-lived first argument (the module of
     a compiled module) or None. ``products`` are in the order of compiling; ``reasons`` are the distinct reasons for
     which calls ran eagerly, with counts; ``breaks`` are the reasons of the breaks between compiled stretches. ``bound``
-    limits the products that start at the function's beginning. ``failures`` counts, by gradient mode, the recordings in
+    limits the products that start at the function's beginning, ``recordings`` the calls that are recorded, in part or
+    as a whole, once there are points. ``failures`` counts, by gradient mode, the recordings in
     a row that gave no trace, ``raises`` those that raised, and ``waits`` the calls that run eagerly before the next
     attempt. ``pending`` is there while another thread makes code, ``together`` says that none can: calls wait.
     ``recorder`` is the thread that recorded last, ``recompile`` compiles something else in the same way. ``of_class``
@@ -184,6 +188,8 @@ class CompiledFunction:
     failures: dict[bool, int] = field(default_factory=dict)
     raises: dict[bool, int] = field(default_factory=dict)
     waits: dict[bool, int] = field(default_factory=dict)
+    recordings: Bound = field(init=False)
+    weighing: Weighing = field(default_factory=Weighing)
     points: object | None = None
     resume_dispatches: list[ResumeDispatch] = field(default_factory=list)
     breaks: dict[Reason, int] = field(default_factory=dict)
@@ -196,7 +202,7 @@ class CompiledFunction:
 
     def __post_init__(self) -> None:
         self.lock = threading.RLock()
-        self.bound = self.new_bound()
+        self.bound, self.recordings = self.new_bound(), self.new_recordings()
         self.dispatch = self.native()
         LIVE.add(self)
 
@@ -245,7 +251,7 @@ class CompiledFunction:
 
     def native(self) -> _native.Dispatch:
         """The native half."""
-        return _native.Dispatch(self.function, self.miss, owner=self.owner)
+        return _native.Dispatch(self.function, self.miss, owner=self.owner, weighed=self.weighed)
 
     def miss(self, args: Arguments, kwargs: Keywords) -> Value:
         """A call for which no trace holds: records, compiles and adds traces, or gives Declined where that is vain:
@@ -255,7 +261,8 @@ class CompiledFunction:
             self.eager_calls += 1
             return type(self.owner).__call__(*args, **kwargs)
         first = not self.eager_calls and not self.products
-        if self.behind() or self._waiting() or not self.bound.allows() or holds_back(first, self.line):
+        vain = self.behind() or self._waiting() or not self.records() or not self.bound.allows()
+        if vain or holds_back(first, self.line):
             self.eager_calls += 1
             return _native.Declined
         lock = self.lock
@@ -269,6 +276,7 @@ class CompiledFunction:
                 return _native.Declined
             met = self.met(self.dispatch, lambda: self.dispatch.bind(*given, **kwargs))
             if not met:
+                self.records_now()
                 outcome = self.compiler.call(self, args, kwargs)
                 self.file(outcome)
             pending = self.pending
@@ -327,6 +335,8 @@ class CompiledFunction:
         handle = point.handle
         if not isinstance(handle, ResumeDispatch):
             handle = point.handle = ResumeDispatch(self, point, count)
+            if not self.resume_dispatches:
+                self.dispatch.weigh(MOST if torch.cuda.is_initialized() else FIRST, 0)
             self.resume_dispatches.append(handle)
             self.breaks.setdefault(point.why, 0)
         return handle
@@ -356,6 +366,34 @@ class CompiledFunction:
     def new_bound(self) -> Bound:
         """The bound of one more place where traces start."""
         return Bound(self.options.trace_limit, self.options.compile_seconds)
+
+    def new_recordings(self) -> Bound:
+        """The bound of the calls that are recorded: a new case has a trace here and another behind its break."""
+        return Bound(2 * self.options.trace_limit, math.inf)
+
+    def records(self) -> bool:
+        """Whether the call at hand may be recorded, or already is."""
+        return not self.resume_dispatches or self.dispatch.recorded or self.recordings.allows()
+
+    def records_now(self) -> None:
+        """The call at hand is recorded."""
+        if self.resume_dispatches and not self.dispatch.recorded:
+            self.recordings.add(0.0)
+        self.dispatch.recorded = True
+
+    def weighed(self, eager: float, compiled: float, least_eager: float, least_compiled: float) -> None:
+        """Takes the seconds of a weighing; where compiled calls are slower than eager ones, calls are eager for some
+        time. What runs on a GPU has no time here: a call does not wait for it.
+        """
+        times = Times(eager, compiled, least_eager, least_compiled)
+        lost = not torch.cuda.is_initialized() and times.lost(torch.is_grad_enabled())
+        self.dispatch.weigh(*self.weighing.next(lost))
+        if lost and not any(reason.code == "slower" for reason in self.reasons):
+            ours, theirs = 1e3 * least_compiled, 1e3 * least_eager
+            fact = f"A call takes {ours:.3g} ms with its breaks, an eager one {theirs:.3g} ms."
+            why = reason("slower", fact, self.line or Line("", 0, repr(self.function)))
+            self.reasons[why] = 1
+            logger.info("%s: %s", why.line, fact)
 
     def _say(self, bound: Bound, product: Product) -> None:
         """Says once, in one line, that new cases of this function wait, and why."""
@@ -421,7 +459,8 @@ class CompiledFunction:
             self.resume_dispatches.clear()
             self.points = None
             self.breaks.clear()
-            self.bound = self.new_bound()
+            self.bound, self.recordings = self.new_bound(), self.new_recordings()
+            self.weighing = Weighing()
             self.products.clear()
             self.reasons.clear()
             self.failures.clear()
