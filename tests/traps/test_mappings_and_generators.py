@@ -130,6 +130,64 @@ def a_generator_left_by_a_loop_ends_at_once(compiled):
         yield f(x), x
 
 
+def kept_by_a_name(x, told):
+    steps = telling(x, told)
+    return next(steps) * 2
+
+
+def kept_by_an_iterator(x, told):
+    pairs = zip(telling(x, told), enumerate(telling(x, told)))
+    return next(pairs)[0] * 2
+
+
+def kept_by_a_generator(x, told):
+    found = any(part is x for part in telling(x, told))
+    told.append("found")
+    return x * found
+
+
+def kept_by_an_exception(x, told):
+    def failing():
+        steps = telling(x, told)
+        next(steps)
+        raise ValueError
+
+    try:
+        failing()
+    except ValueError:
+        told.append("caught")
+    told.append("after")
+    return x * 2
+
+
+def kept_over_a_break(x, told):
+    if any(telling(x, told)):
+        told.append("any")
+    steps = telling(x, told)
+    told.append(next(steps).tolist())
+    told.append("after")
+    return x * 2
+
+
+def telling(x, told):
+    try:
+        yield x
+        yield x * 2
+    finally:
+        told.append("closed")
+
+
+@trap(traces=9, hits=12)
+def a_suspended_generator_closes_when_its_last_holder_goes(compiled):
+    for function in (
+        kept_by_a_name, kept_by_an_iterator, kept_by_a_generator, kept_by_an_exception, kept_over_a_break,
+    ):  # fmt: skip
+        f = compiled(function)
+        for number in range(4):
+            told = []
+            yield f(steps(number)[1:2] + 1, told), told
+
+
 @TABLE.parametrize()
 def test_mappings_and_generators(trap: Trap) -> None:
     hold(trap)

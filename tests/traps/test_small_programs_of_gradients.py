@@ -546,6 +546,37 @@ def same_twice(a, b):
     return a, a, a + 0, b.view(3), b.view(3)
 
 
+@ROWS.case(
+    lambda number: (torch.tensor([-float("inf"), float("inf"), -0.0, 0.0, 1.5, float(number)]).requires_grad_(),),
+    grad=True,
+)
+def slopes_of_powers_that_are_roots(a):
+    return a.pow(1.5)
+
+
+@ROWS.program
+def statistics_that_are_updated_before_backward_are_read_as_they_are_then(compiled):
+    for kind, sizes in ((nn.BatchNorm1d, (5, 3)), (nn.BatchNorm2d, (2, 3, 2, 2)), (nn.InstanceNorm1d, (2, 3, 5))):
+        norm = kind(3, affine=True, track_running_stats=True)
+
+        @compiled
+        def both(x, norm=norm):
+            first = norm.eval()(x).tanh()
+            return first * norm.train()(x * 2)
+
+        @compiled
+        def updated(x, mean, variance):
+            mean, variance = mean * 2, variance * 2
+            first = F.batch_norm(x, mean, variance).tanh()
+            return first + F.batch_norm(x * 3, mean, variance, training=True)
+
+        for number in range(4):
+            x = draw(number, *sizes, grad=True)
+            for made in (both(x), updated(x, draw(number, 3), draw(number, 3).exp())):
+                made.square().sum().backward()
+                yield made, x.grad, norm.weight.grad, norm.running_var
+
+
 @ROWS.parametrize()
 def test_gradients_are_eagers(trap: Trap) -> None:
     hold(trap)

@@ -11,6 +11,7 @@ import torch
 
 from framefuse.autodiff.library import call
 from framefuse.ir.builder import Builder
+from framefuse.ir.dtypes import FLOAT16
 from framefuse.ir.graph import Node, Scalar
 from framefuse.ir.numbers import Expr, Real
 from framefuse.ir.values import Value
@@ -21,6 +22,8 @@ Operand = Node | Scalar
 Program = Callable[["Formula"], Operand]
 
 
+# What eager computes for these exponents: of -inf and -0.0 it is another value than that of pow.
+ROOTS: dict[float | None, str] = {0.5: "sqrt", -0.5: "rsqrt"}
 FOLDS: dict[str, Callable[..., float]] = {
     "neg": operator.neg, "add": operator.add, "sub": operator.sub, "mul": operator.mul,
 }  # fmt: skip
@@ -63,6 +66,11 @@ class Formula:
             for one, other in (nodes, reversed(nodes)):
                 if one.op == "full" and type(one.attrs[0][1]) is float and one.attrs[0][1] == 1.0:
                     return other
+        numbers = [_number(node) for node in nodes]
+        if op == "sub" and None not in numbers:  # an exponent less 1, which eager computes as a double
+            return self.full(operator.sub(*numbers), nodes[0])
+        if op == "pow" and numbers[1] in ROOTS and nodes[0].dtype is not FLOAT16:
+            return self.builder.pointwise(ROOTS[numbers[1]], nodes[0])
         if op == "neg" and nodes[0].op == "neg":
             return nodes[0].inputs[0]
         if op == "beside":  # the first operand; the others get zeros for a gradient, as from eager's own kernels
@@ -74,6 +82,12 @@ class Formula:
         if op == "trigamma":  # no kernel has it
             return call(self.builder, torch.special.polygamma, (1, nodes[0]), like=nodes[0])
         return self.builder.pointwise(op, *nodes)
+
+
+def _number(node: Node) -> float | None:
+    """The known number in every element; None where it is not one."""
+    value = node.attrs[0][1] if node.op == "full" else None
+    return value if type(value) is float else None
 
 
 def run(builder: Builder, text: str, letters: Mapping[str, Operand]) -> Node | None:

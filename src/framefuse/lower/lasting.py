@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from framefuse.errors import Stop
 from framefuse.ir.graph import Node
 from framefuse.ir.ops import POINTWISE, REDUCE, TABLE, VIEW
+from framefuse.ir.stops import reason
+from framefuse.ir.torch_calls import norm
 from framefuse.ir.trace import Call, Trace, refs
 from framefuse.lower.context import Lowering
 from framefuse.lower.gradients import KEPT
@@ -31,6 +34,7 @@ class Lasting:
         self.kept = {storage for holder in self.holders for storage in holder.storages} - given
         apart = [(value, call) for call in trace.calls if call.name == "data" for value in refs(call.result)]
         self.unseen = {trace.metas[value].family: call for value, call in apart}  # count writes by themselves
+        self.evaluated = list(self._evaluated())
         self.starts: list[int] = []  # of each call: how many nodes there were before
         self.found: set[Node] = set()
 
@@ -62,6 +66,23 @@ class Lasting:
         earlier = [number for call in self.trace.calls[:index] for number in (*refs(call.result), *call.written)]
         holders = [self.holders[self.along[number]] for number in earlier if number in self.along]
         return self.unseen[meta.family] if any(meta.storage in holder.storages for holder in holders) else None
+
+    def updated(self, call: Call, value: int, index: int) -> None:
+        """Raises Stop where call number ``index`` updates running statistics that backward of an earlier call reads."""
+        if norm(call.target, call.name) is not None:
+            for earlier, reader, storages in self.evaluated:
+                if earlier < index and self.trace.metas[value].storage in storages:
+                    fact = "Running statistics that backward reads are updated before."
+                    raise Stop(reason("in-place", fact, reader.line, "Call a norm in training before it is evaluated."))
+
+    def _evaluated(self) -> Iterator[tuple[int, Call, set[int]]]:
+        """The norms that normalise by running statistics, with what their nodes in eager's graph saved: backward reads
+        the statistics as they are by then, since an update is not counted.
+        """
+        for index, call in enumerate(self.trace.calls) if self.holders else ():
+            if norm(call.target, call.name) is not None and not call.written:
+                holders = [self.holders[self.along[number]] for number in refs(call.result) if number in self.along]
+                yield index, call, {storage for holder in holders for storage in holder.storages}
 
     def nodes(self, live: Iterable[Node], leaving: Iterable[int]) -> frozenset[Node]:
         """Those among the nodes that are alive, once all calls are lowered."""

@@ -420,6 +420,7 @@ class _Lowerer:
 
     def _assign(self, call: Call, value: int, node: Node, index: int, counted: int = 1) -> None:
         tracked = call.grad_enabled and norm(call.target, call.name) is None
+        self.lasting.updated(call, value, index)
         unseen = self.lasting.unseen_write(value, index)
         if unseen is not None:
             fact = "A tensor that backward reads is written through .data."

@@ -12,6 +12,7 @@ from framefuse.capture.facts.settle import settle
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import ENTERING
 from framefuse.capture.program.breaks import Before, Break
+from framefuse.capture.program.decoded import Code
 from framefuse.capture.program.frame import Frame, Pending
 from framefuse.capture.program.leaves import is_installed, library_of
 from framefuse.capture.program.markers import Outcome
@@ -42,7 +43,7 @@ class Exits:
         self.before: Before | None = None
         self.watching = self.renewed = False
         self.reads_elements = points is None or not points.replayed
-        self.skip: tuple[Frame, int] | None = None
+        self.skip: tuple[int, Code, int] | None = None  # depth, code and step: a frame would be held past its end
 
     def start(self, frame: Frame) -> None:
         """Puts the first frame in its place."""
@@ -54,7 +55,8 @@ class Exits:
         if self.points is not None and self.points.learnt:
             for frame in self.frames:
                 frame.code = self.points.cut(frame.code)
-        self.skip = (self.frames[-1], self.frames[-1].step)
+        top = self.frames[-1]
+        self.skip = (len(self.frames), top.code, top.step)
 
     def release(self) -> None:
         """The run is over here: what it worked on may go."""
@@ -97,7 +99,7 @@ class Exits:
 
     def cut(self, frame: Frame, handler: Callable[..., Outcome], argument: int) -> Outcome:
         """Breaks before an instruction at which an earlier recording ended, once for each time that it is met."""
-        here = (frame, frame.step - 1)
+        here = (len(self.frames), frame.code, frame.step - 1)
         if self.skip == here or not self.breakable():
             self.skip = None
             return handler(self.machine, frame, argument)

@@ -7,7 +7,7 @@ from framefuse.capture.interp.stacks import show
 from framefuse.capture.program.decoded import HANDLERS
 from framefuse.capture.program.frame import Frame, InterpretedGenerator, Pending
 from framefuse.capture.program.lookups import python_method
-from framefuse.errors import rethrow
+from framefuse.errors import let_go, rethrow
 from framefuse.ir.values import Function, Value
 
 
@@ -108,8 +108,12 @@ class Generators:
             error = self._closed(generator, inner, error)
         try:
             self.drive(generator, None, error)
-        except (StopIteration, GeneratorExit):
+        except (StopIteration, GeneratorExit) as ended:
+            let_go(ended)
+            generator.frame.locals.clear()  # what only its names held goes now
             return
+        finally:
+            del error
         raise RuntimeError("generator ignored GeneratorExit")
 
     def _closed(self, generator: InterpretedGenerator, inner: Value, error: BaseException) -> BaseException:

@@ -54,6 +54,8 @@ def return_value(machine: Machine, frame: Frame, argument: int) -> Outcome:
         resumption.returned(machine, frames[-1], value)
         return SWITCH
     if frame.bottom:
+        if machine.recorder.generators:  # those that only its names held close now, which is part of the call
+            frame.locals.clear()
         machine.returned = value
         return DONE
     if frame.continuation is None:

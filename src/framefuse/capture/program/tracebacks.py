@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from torch.overrides import handle_torch_function
 
-from framefuse.capture.program.frame import Frame
+from framefuse.capture.program.frame import Frame, InterpretedGenerator
 from framefuse.capture.program.leaves import INTERPRETED_OURS
 from framefuse.capture.program.markers import UNBOUND
 from framefuse.ir.values import Value
@@ -58,11 +58,15 @@ def _stands_in(code: types.CodeType) -> bool:
 
 
 def entry(following: types.TracebackType | None, frame: Frame) -> types.TracebackType | None:
-    """The traceback entry of an interpreted frame before those of the frames that it called."""
+    """The traceback entry of an interpreted frame before those of the frames that it called. It holds the generators of
+    the frame, which close when the exception is let go.
+    """
     if is_ours(frame.globals):
         return following
     step = frame.step - 1
-    return types.TracebackType(following, shown(frame), frame.code.offsets[step], frame.code.line_number(step))
+    held = [value for value in frame.locals if type(value) is InterpretedGenerator]
+    real = shown(frame, {"held": held} if held else None)
+    return types.TracebackType(following, real, frame.code.offsets[step], frame.code.line_number(step))
 
 
 def shown(frame: Frame, local: dict[str, Value] | None = None) -> types.FrameType:
