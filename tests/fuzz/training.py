@@ -15,7 +15,7 @@ DTYPES = ("float32", "float32", "float32", "float64", "bfloat16", "float16", "co
 OTHERS = ("int64", "int32", "uint8", "bool", "float32", "float64")
 # What the script between the calls may use: `got` is what the last call gave, None where it raised.
 SCRIPT = '''
-NOTES, HANDLES, NET, GOT, COUNT, BROKEN = [], [], None, [], [0], []
+NOTES, HANDLES, NET, GOT, COUNT, BROKEN, MADE = [], [], None, [], [0], [], []
 
 def of(seed, *shape, dtype=DTYPE):
     """Small whole numbers and halves, which every dtype holds."""
@@ -23,7 +23,12 @@ def of(seed, *shape, dtype=DTYPE):
     return (found > 0).to(dtype) if dtype is torch.bool else (found.abs() if dtype is torch.uint8 else found).to(dtype)
 
 def given(seed, *shape):
-    return of(seed, *shape).requires_grad_()
+    MADE.append(of(seed, *shape).requires_grad_())
+    return MADE[-1]
+
+def parameter(seed, *shape):
+    MADE.append(torch.nn.Parameter(of(seed, *shape)))
+    return MADE[-1]
 
 def tensors(value):
     if isinstance(value, torch.Tensor):
@@ -35,28 +40,40 @@ def differentiable(value):
     return [t for t in tensors(value) if t.requires_grad and can(t)]
 
 def note(function, *args, **kwargs):
-    """What a step between the calls gave, or its error: the rest of its text may name nodes. What a pass that failed
-    had freed by then depends on eager's order.
-    """
+    """What a step between the calls gave, or its error: the rest of its text may name nodes."""
     try:
         found = function(*args, **kwargs)
         found = [t if t is None else t.detach().contiguous().clone() for t in found] if type(found) is tuple else found
         NOTES.append(found)
     except RuntimeError as error:
-        NOTES.append((type(error).__name__, "" if BROKEN else str(error)[:40]))
+        NOTES.append((type(error).__name__, str(error)[:40]))
+
+def walk(function):
+    """A pass. What one that fails has freed and given by then depends on eager's order: no other of the call follows,
+    and nothing stays of it.
+    """
+    before = len(NOTES)
+    if BROKEN:
+        return
+    note(function)
+    if len(NOTES) > before and type(NOTES[-1]) is tuple:
+        del NOTES[before:-1]
         BROKEN.append(1)
+        GOT.clear()
+        for tensor in MADE:
+            tensor.grad = None
 
 def total(parts):
     return sum((t * of(3, *t.shape, dtype=t.dtype)).sum().abs() for t in parts)
 
 def back(parts, keep=False, again=False):
     if parts:
-        note(lambda: total(parts).backward(retain_graph=keep, create_graph=again))
+        walk(lambda: total(parts).backward(retain_graph=keep, create_graph=again))
 
 def asked(parts, wanted, keep=False, again=False):
     if parts and wanted:
         how = dict(retain_graph=keep, create_graph=again, allow_unused=True)
-        note(lambda: torch.autograd.grad(total(parts), wanted, **how))
+        walk(lambda: torch.autograd.grad(total(parts), wanted, **how))
 
 def leaves(*more):
     return [p for p in [*NET.parameters(), *more] if can(p) and p.requires_grad and p.is_leaf]
@@ -81,8 +98,7 @@ def write(tensor, how):
 class Half(torch.nn.Module):
     def __init__(self, *sizes):
         super().__init__()
-        self.weight = torch.nn.Parameter(of(1, *sizes))
-        self.bias = torch.nn.Parameter(of(2, sizes[0]))
+        self.weight, self.bias = parameter(1, *sizes), parameter(2, sizes[0])
         self.calls = 0
 
     def forward(self, a):
@@ -97,7 +113,7 @@ class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.one, self.two = Half(3, 3), Louder(3, 3)
-        self.scale = torch.nn.Parameter(of(5, 3))
+        self.scale = parameter(5, 3)
         self.register_buffer("seen", of(6, 3))
 
     def forward(self, x, y, z, k):
@@ -138,7 +154,7 @@ HOOKS = (
 )  # fmt: skip
 BETWEEN = (
     "NET.two.weight = NET.one.weight", "NET.two = NET.one", "NET.two = Louder(3, 3)", "NET.one.bias = NET.scale",
-    "NET.two.weight = torch.nn.Parameter(of({s}, 3, 3))", "NET.one.bias = torch.nn.Parameter(of({s}, 3))",
+    "NET.two.weight = parameter({s}, 3, 3)", "NET.one.bias = parameter({s}, 3)",
     "NET.scale.requires_grad_(not NET.scale.requires_grad)", "NET.one.requires_grad_(False)",
     "NET.requires_grad_(True)",
     "NET.one.weight.data = of({s}, 3, 3)", "NET.one.weight.data.mul_(2)", "NET.zero_grad()", "NET.eval()",
@@ -256,5 +272,5 @@ def _call(choice: Choice, number: int, forms: dict[str, str], other: str) -> lis
     lines.append(f"z = of({seed + 2}, 3, dtype=torch.{other})")
     lines.append(f"got = yield call(x, y, z, {choice.pick([2, 3, 1])})")
     passes = [choice.pick(PASSES) for _ in choice.several(1, 4)]
-    lines += ["found = differentiable(got)", "if found:", *(f"    {each}" for each in passes)]
+    lines += ["BROKEN.clear()", "found = differentiable(got)", "if found:", *(f"    {each}" for each in passes)]
     return [f"    {line}" for line in lines]

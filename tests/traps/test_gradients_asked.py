@@ -316,6 +316,19 @@ def tangents_without_memory(compiled: Any) -> Iterator[Any]:
         yield torch.autograd.grad(slope.pow(2).sum(), x)[0]
 
 
+@TABLE.trap(traces=2, hits=9)
+def many_gradients_at_once(compiled: Any) -> Iterator[Any]:
+    """Torch maps the pass over tangents that stand for many: jacobians, and hessians by their products."""
+    net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2)).double()
+    f, g = compiled(net), compiled(lambda x: x.cumsum(0).flatten())
+    for number in range(4):
+        x = torch.rand(3, 2, generator=torch.Generator().manual_seed(number), dtype=torch.float64).requires_grad_()
+        every = torch.eye(6, dtype=torch.float64)
+        yield torch.autograd.grad(f(x), x, every.view(6, 3, 2), is_grads_batched=True, retain_graph=True)[0]
+        yield torch.autograd.grad(g(x), x, every, is_grads_batched=True)[0]
+        yield torch.autograd.functional.jacobian(f, x, create_graph=True, vectorize=True)
+
+
 @TABLE.trap(traces=8, hits=3)
 def equation_in_the_loss(compiled: Any) -> Iterator[Any]:
     net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -24,10 +24,13 @@ from framefuse.ir.numbers import Symbol, expr
 from framefuse.ir.rename import rebuilt
 from framefuse.ir.strides import dense_order, dense_strides
 from framefuse.ir.trace import Build, Ref, Trace
-from framefuse.runtime.derivative import Derivative, Gradients, Values
+from framefuse.ir.values import Value
+from framefuse.runtime.derivative import LIMIT, Derivative, Gradients, Values
 from framefuse.runtime.function import Product
 
 SAVED, TANGENTS, NUMBERS, WANTED = (Source("arg", None, place) for place in range(4))
+
+Reference = Callable[..., tuple[torch.Tensor, ...]]  # tensors, numbers by their names, whether in grad mode
 
 # (graph, its trace) -> the native entry and what the stages made; raises what they raise
 Compile = Callable[[Graph, Trace], tuple[_native.Compiled, Product]]
@@ -108,6 +111,7 @@ class _Cases:
     trace: Trace
     stages: Compile
     report: Callable[[Exception], Reason]
+    plain: dict[Value, tuple[Backward, Reference]] = field(default_factory=dict)  # by how the values lie, uncompiled
 
     def compile(self, values: Values, again: bool) -> tuple[_native.Compiled, Product] | Reason:
         """The native entry for these values, with what the stages made; the reason where none can be made."""
@@ -130,11 +134,17 @@ class _Cases:
 
     def reference(self, values: Values, again: bool) -> Gradients:
         """The gradients, computed primitive by primitive."""
-        saved, tangents, numbers, _ = values
-        backward = self.graph(values, again)
+        saved, tangents, numbers, mask = values
+        lies = tuple(None if t is None else (tuple(t.shape), t.stride()) for t in (*saved, *tangents))
+        backward, run = self.plain.get((lies, mask)) or (None, None)
+        if again or backward is None or run is None:
+            backward = self.graph(values, again)
+            run = compile_graph(backward.graph)
+            if not again and len(self.plain) < LIMIT:  # what is differentiated again depends on more
+                self.plain[lies, mask] = backward, run
         given = [*(saved[place] for place in backward.saved), *(tangents[place] for place in backward.tangents)]
         names = {str(name): value for name, value in zip(self.piece.numbers, numbers, strict=True)}
-        results = compile_graph(backward.graph)(given, names, grad=again)
+        results = run(given, names, grad=again)
         return tuple(None if place is None else results[place] for place in backward.results)
 
     def reads(self, wanted: int) -> frozenset[int]:

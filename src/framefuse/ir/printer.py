@@ -209,6 +209,8 @@ def _slice(printer: _Printer, node: Node, operands: list[str]) -> str:
         whole = start.constant == 0 and step == 1 and length is size
         parts.append(":" if whole else f"{start}:{end}" + (f":{step}" if step != 1 else ""))
     text = f"{operands[0]}[{', '.join(parts)}]"
+    if flipped and set(parts) == {":"}:
+        text = operands[0]
     return f"{text}.flip({tuple(flipped)!r})" if flipped else text
 
 

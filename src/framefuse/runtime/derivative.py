@@ -10,7 +10,7 @@ import torch
 from framefuse import _native
 from framefuse.errors import Reason
 from framefuse.ir.derivative import Piece
-from framefuse.ir.plain import plain
+from framefuse.ir.plain import is_batched, plain
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
 from framefuse.ir.values import Arguments, Keywords, Value
@@ -114,6 +114,8 @@ class _Side:
             finally:
                 for kind in casts:
                     torch.set_autocast_enabled(kind, True)
+        if any(g is not None and is_batched(g) for g in values[1]):  # many gradients at once: torch maps each operation
+            return self.run(*values)
         held = tuple(None if g is None else plain(g) for g in values[1])
         if any(now is not before for now, before in zip(held, values[1], strict=True)):
             saved, _, numbers, wanted = values
