@@ -19,8 +19,8 @@ from framefuse.ir.values import Function
 
 if TYPE_CHECKING:  # imported with the compiler, when the first pass is registered
     from framefuse.ir.graph import Graph
-    from framefuse.ir.passes import Pass
     from framefuse.ir.patterns import Exchange
+    from framefuse.ir.registered import UserPass
     from framefuse.ir.rewrite import Change
 
     GraphPass = Callable[[Graph], Graph | None]
@@ -35,7 +35,7 @@ class Registered:
 
     def __init__(self) -> None:
         self.count = 0
-        self.rows: list[Pass] = []
+        self.rows: list[UserPass] = []
 
     def remove(self) -> None:
         """Takes the passes out of force."""
@@ -52,19 +52,29 @@ class Registered:
 
 
 def register_pass(
-    stage: str, function: GraphPass, *, name: str | None = None, before: str | None = None, after: str | None = None
+    stage: str,
+    function: GraphPass,
+    *,
+    name: str | None = None,
+    before: str | None = None,
+    after: str | None = None,
+    check: bool = True,
+    version: str | None = None,
 ) -> Registered:
     """Has ``function(graph)`` change every graph of a stage that is compiled from now on.
 
     ``function`` gets a :class:`framefuse.ir.graph.Graph` and gives another, or None to leave it;
     :func:`framefuse.rewritten` makes one from another node by node. What it gives is checked: every node against the
-    table of primitives, inputs and outputs against those that came; with ``options={"check": True}`` both graphs are
-    run on drawn numbers and compared. ``options={"report": folder}`` writes the graph before and after each pass.
+    table of primitives, inputs and outputs against those that came, and results of both graphs against one another, on
+    drawn numbers. ``options={"report": folder}`` writes the graph before and after each pass.
 
     Args:
         stage: ``"lowered"``, ``"forward"`` or ``"backward"``.
         name: of the pass; else the function's.
         before, after: the pass of this stage that it stands right before or after; else it is the last.
+        check: whether both graphs are run and compared; False for a pass that is meant to change results.
+        version: stands for what the pass does in the keys of the disk cache: another text wherever the pass is
+            another. Without one nothing that is compiled meanwhile is kept for later processes.
 
     Raises:
         UserError: an unknown stage or place, a taken name. A pass that raises, or gives a graph that does not fit,
@@ -75,9 +85,11 @@ def register_pass(
         raise UserError(f"unknown stage {stage!r}. Choose one of: {', '.join(stages)}")
     if not callable(function):
         raise UserError(f"a pass must be callable, not {kind_of(function)}. Give (graph) -> graph")
+    if version is not None and not isinstance(version, str):
+        raise UserError(f"version is {kind_of(version)}. Give a text, such as '1'")
     handle = Registered()
     title = str(name or getattr(function, "__name__", type(function).__name__))
-    handle.rows.append(_add(stage, title, function, before, after))
+    handle.rows.append(_add(stage, title, function, before, after, check, version))
     return handle
 
 
@@ -89,6 +101,7 @@ def replace(
     name: str | None = None,
     stages: Sequence[str] = ("lowered", "backward"),
     check: bool = True,
+    version: str | None = None,
 ) -> Registered:
     """Has ``replacement`` computed wherever a program computes what ``pattern`` does, from now on.
 
@@ -101,6 +114,7 @@ def replace(
     Args:
         stages: the graphs in which it is sought, see :func:`register_pass`.
         check: run both functions on ``example_inputs`` first, and compare.
+        version: see :func:`register_pass`; ``count`` counts what this process compiled.
 
     Raises:
         UserError: the functions give different results, or cannot be recorded whole.
@@ -121,7 +135,7 @@ def replace(
     title = name or getattr(pattern, "__name__", "pattern")
     try:
         for stage in stages:
-            handle.rows += register_pass(stage, change, name=title).rows
+            handle.rows += register_pass(stage, change, name=title, check=False, version=version).rows
     except UserError:
         handle.remove()
         raise
@@ -144,9 +158,19 @@ def rewritten(graph: Graph, change: Change) -> Graph:
     return result
 
 
-def _add(stage: str, name: str, function: GraphPass, before: str | None, after: str | None) -> Pass:
+def _add(
+    stage: str,
+    name: str,
+    function: GraphPass,
+    before: str | None,
+    after: str | None,
+    check: bool,
+    version: str | None,
+) -> UserPass:
     try:
-        row: Pass = _registered().add(stage, name, function, before=before, after=after)
+        row: UserPass = _registered().add(
+            stage, name, function, before=before, after=after, check=check, version=version
+        )
     except ValueError as error:
         raise UserError(f"{error}. Give another name=, before= or after=") from error
     return row

@@ -47,7 +47,7 @@ def test_a_pass_changes_what_is_compiled_from_then_on(handles):
     def f(x):
         return torch.sin(x) * 2
 
-    handles.append(framefuse.register_pass("lowered", swapped("sin", "cos")))
+    handles.append(framefuse.register_pass("lowered", swapped("sin", "cos"), check=False))
     fast = framefuse.compile(f, options=UNCHECKED)
     fast(torch.randn(4))
     x = torch.randn(7)
@@ -61,7 +61,8 @@ def test_a_pass_changes_what_is_compiled_from_then_on(handles):
 
 def test_a_lowered_graph_is_differentiated_after_the_pass_and_a_backward_graph_is_changed_alone(handles):
     def gradient(stage: str) -> torch.Tensor:
-        with framefuse.register_pass(stage, swapped("cos", "sin") if stage == "backward" else swapped("sin", "exp")):
+        change = swapped("cos", "sin") if stage == "backward" else swapped("sin", "exp")
+        with framefuse.register_pass(stage, change, check=False):
             fast = framefuse.compile(lambda x: torch.sin(x), options=UNCHECKED)
             for _ in range(2):
                 x = torch.full((3,), 0.5, requires_grad=True)
@@ -121,14 +122,38 @@ def test_a_pass_that_raises_or_breaks_the_graph_is_named(handles):
             framefuse.compile(lambda x: torch.sin(x) + 1)(torch.randn(3))
 
 
-def test_with_check_a_pass_that_changes_results_is_found_by_running_both_graphs(handles):
-    handles.append(framefuse.register_pass("lowered", swapped("sin", "cos"), name="slip"))
+@pytest.mark.parametrize(("check", "option"), [(True, False), (False, True)])
+def test_a_pass_that_changes_results_is_found_by_running_both_graphs(handles, check, option):
+    handles.append(framefuse.register_pass("lowered", swapped("sin", "cos"), name="slip", check=check))
     with pytest.raises(UserError, match="the pass 'slip' changes what the program computes: output 0"):
-        framefuse.compile(lambda x: torch.sin(x), options={"check": True})(torch.randn(3))
+        framefuse.compile(lambda x: torch.sin(x), options={"check": option})(torch.randn(3))
+
+
+def test_a_pass_may_round_elsewhere_where_results_move_as_far_with_a_rounding_of_the_inputs(handles):
+    def reordered(graph: Graph) -> Graph:
+        def change(node: Node, operands: tuple[Node, ...], build: Builder) -> Node | None:
+            left = operands[0] if operands else node
+            if node.op != "mul" or left.op != "mul":
+                return None
+            return build.pointwise("mul", left.inputs[0], build.pointwise("mul", left.inputs[1], operands[1]))
+
+        return framefuse.rewritten(graph, change)
+
+    handles.append(framefuse.register_pass("lowered", reordered))
+
+    def chain(x, y, z):  # a million times what goes in
+        for _ in range(3):
+            x = torch.sin(x * y * z) * 100
+        return x
+
+    fast = framefuse.compile(chain, options=UNCHECKED)
+    fast(*torch.randn(3, 50))
+    fast(*torch.randn(3, 60))
+    assert hits(fast) == 1
 
 
 def test_a_report_holds_the_graph_before_and_after_a_pass(handles, tmp_path):
-    handles.append(framefuse.register_pass("lowered", swapped("sin", "cos"), name="swap sines"))
+    handles.append(framefuse.register_pass("lowered", swapped("sin", "cos"), name="swap sines", check=False))
     framefuse.compile(lambda x: torch.sin(x) + 1, options={"report": str(tmp_path), **UNCHECKED})(torch.randn(3))
     (file,) = tmp_path.rglob("*swap_sines*")
     before, after = file.read_text().split("# after")
@@ -237,6 +262,28 @@ def test_the_attention_of_a_vision_transformer_is_found_in_each_layer(handles):
         with torch.no_grad():
             torch.testing.assert_close(fast(image)[0], model(image)[0], rtol=1e-4, atol=1e-5)
     assert sum(handle.count for handle in handles) == 3  # in each version of transformers by one of them
+    assert hits(fast) == 1
+
+
+def test_a_size_that_is_divided_by_is_found_where_it_is_known(handles):
+    def rms(x, weight, epsilon):
+        return weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + epsilon))
+
+    def fused(x, weight, epsilon):
+        return F.rms_norm(x, (x.shape[-1],), weight, epsilon)
+
+    handles.append(framefuse.replace(rms, fused, (torch.randn(2, 3, 5), torch.randn(5), 1e-5)))
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=50, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=48,
+    )  # fmt: skip
+    model = transformers.LlamaModel(config).eval()
+    fast = framefuse.compile(model)
+    with torch.no_grad():
+        for length in (5, 8):
+            tokens = torch.randint(0, 50, (2, length))
+            torch.testing.assert_close(fast(tokens)[0], model(tokens)[0])
+    assert handles[0].count == 3  # one each, recorded with gradients or without
     assert hits(fast) == 1
 
 

@@ -150,8 +150,9 @@ def _by_users(stage: str, place: str, within: str) -> tuple[Pass, ...]:
     def changed(graph: Graph, rewritten: Rewritten | None, options: Options) -> Rewritten | None:
         if not registered.passes_of(stage):
             return rewritten
-        reference = compile_graph if options.check else None
-        result, steps = registered.changed(stage, graph, dump=bool(options.report), reference=reference)
+        result, steps = registered.changed(
+            stage, graph, compile_graph, dump=bool(options.report), check=options.check
+        )
         return Rewritten(stage, result, (*(rewritten.steps if rewritten is not None else ()), *steps))
 
     def graph(rewritten: Rewritten | None, graph: Graph, options: Options) -> Graph:

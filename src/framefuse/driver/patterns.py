@@ -30,7 +30,8 @@ def exchanges(pattern: Function, replacement: Function, inputs: Sequence[Value])
         unknown = exchange.replacement.tensors.keys() - exchange.pattern.tensors.keys()
         if unknown:
             raise UserError(f"the replacement reads {', '.join(sorted(unknown))}, which the pattern does not. Read it")
-        pairs.append(exchange)
+        if not any(each.same(exchange) for each in pairs):
+            pairs.append(exchange)
     return pairs
 
 

@@ -33,6 +33,21 @@ class Template:
         """What the function returns."""
         return self.graph.outputs[0].node
 
+    def same(self, other: Template) -> bool:
+        """Whether both compute the same from the same parameters."""
+        if (dict(self.tensors), dict(self.floats)) != (dict(other.tensors), dict(other.floats)):
+            return False
+        mine, theirs = self.graph.nodes, other.graph.nodes
+        if len(mine) != len(theirs) or self.graph.relations != other.graph.relations:
+            return False
+        numbers = {node: number for nodes in (mine, theirs) for number, node in enumerate(nodes)}
+        return all(
+            (a.op, a.dtype, a.shape, a.strides, a.device) == (b.op, b.dtype, b.shape, b.strides, b.device)
+            and a.attrs == b.attrs
+            and [numbers[operand] for operand in a.inputs] == [numbers[operand] for operand in b.inputs]
+            for a, b in zip(mine, theirs, strict=True)
+        ) and numbers[self.root] == numbers[other.root]
+
 
 @dataclass(slots=True)
 class Match:
@@ -50,6 +65,10 @@ class Exchange:
 
     pattern: Template
     replacement: Template
+
+    def same(self, other: Exchange) -> bool:
+        """Whether both exchange the same."""
+        return self.pattern.same(other.pattern) and self.replacement.same(other.replacement)
 
     def applied(self, graph: Graph) -> tuple[Graph, int]:
         """The graph with every match exchanged, and how many there were. Matches do not overlap; one whose inner
@@ -251,9 +270,13 @@ def _symbol(size: Expr) -> Symbol | None:
 
 def _equal(mine: Expr | Real | int, theirs: Value, match: Match, graph: Graph) -> bool:
     """Whether a number of the pattern is that of the graph, on the recorded sizes; notes what it takes of sizes."""
+    if isinstance(mine, Expr) and isinstance(theirs, (Real, float)):  # a size that is a tensor's content is a float
+        mine = Real("int", (mine,))
     if isinstance(mine, Real):
         if mine.op == "symbol":
             return True
+        if not mine.symbols <= match.sizes.keys():
+            return False
         value = mine.substitute(match.sizes)
         if isinstance(theirs, Real):
             return value == theirs

@@ -80,13 +80,13 @@ def keeps(options: Options) -> bool:
     """Whether anything is kept under these options."""
     if not options.cache or options.check or options.report or options.log or options.measures:
         return False
-    return options.cpu_target == "llvm" and not any(map(registered.passes_of, registered.STAGES))
+    return options.cpu_target == "llvm" and registered.key() is not None
 
 
 def program(made: Compilation, options: Options) -> Program | None:
     """The place on disk of what is to be made of a trace, or of the graph that a case begins with; None where nothing
-    is kept: where that is off, where somebody looks at every stage, where measuring decides, where users change graphs,
-    and for other devices than the CPU.
+    is kept: where that is off, where somebody looks at every stage, where measuring decides, where passes of users have
+    no version, and for other devices than the CPU.
     """
     if not keeps(options):
         return None
@@ -99,7 +99,7 @@ def program(made: Compilation, options: Options) -> Program | None:
     except Exception as error:  # Unstorable, mostly
         logger.debug("%s is not kept: %s: %s", trace.name, type(error).__name__, error)
         return None
-    key = hashlib.sha256("\0".join((*fingerprint(), repr(options))).encode())
+    key = hashlib.sha256("\0".join((*fingerprint(), repr(options), *(registered.key() or ()))).encode())
     key.update(b"\0" + data)
     return Program(key.hexdigest(), strangers)
 

@@ -420,6 +420,14 @@ def test_options_that_leave_the_folder_alone(options, drawer):
     assert not drawer.kept()
 
 
+def test_a_call_is_found_under_the_passes_that_it_was_recorded_with(drawer):
+    first(drawer, scaled, inputs())
+    with framefuse.register_pass("lowered", lambda graph: None, version="1"):
+        second(drawer, lambda: scaled, inputs(), found=False)
+        second(drawer, lambda: scaled, inputs())
+    second(drawer, lambda: scaled, inputs())
+
+
 def test_an_error_of_the_program_is_its_own(drawer):
     first(drawer, closing(2.0), inputs())
     fast = drawer.compile(closing(2.0))

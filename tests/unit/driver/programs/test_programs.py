@@ -376,3 +376,43 @@ def test_eight_processes_at_once_share_a_folder(tmp_path):
     kept = DiskCache(tmp_path / "user" / "framefuse" / "programs")
     assert len(kept.names()) == 2 and all(kept.read(name) is not None for name in kept.names())
     assert processes(tmp_path, 1) == [["found", "found"]]
+
+
+def ones_dropped(graph):
+    def change(node, operands, build):
+        if node.op == "mul" and operands[1].op == "full" and operands[1].attr("value") == 1.0:
+            return operands[0]
+        return None
+
+    return framefuse.rewritten(graph, change)
+
+
+def by_ones(x):
+    return (x * torch.ones_like(x)).sin() * 2
+
+
+def test_passes_of_users_are_part_of_the_keys(shelf):
+    """Without a version nothing is kept; with one a program is found under the same passes alone."""
+    ran = []
+
+    def drop(graph):
+        ran.append(graph)
+        return ones_dropped(graph)
+
+    def made(version: str | None) -> bool:
+        x = torch.randn(4, 8)
+        with framefuse.register_pass("lowered", drop, version=version):
+            fast = shelf.compile(by_ones)
+            fast(x)
+        torch.testing.assert_close(fast(-x), by_ones(-x))
+        return shelf.found[0]
+
+    shelf.compile(by_ones)(torch.randn(4, 8))
+    assert len(shelf.kept()) == 1
+    assert not made(None) and len(shelf.kept()) == 1
+    assert not made("1") and len(shelf.kept()) == 2
+    assert len(ran) == 2
+    assert made("1") and len(ran) == 2
+    assert not made("2") and len(shelf.kept()) == 3
+    shelf.compile(by_ones)(torch.randn(4, 8))
+    assert shelf.found == [True]
