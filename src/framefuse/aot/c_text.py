@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from framefuse.aot.exported_program import DLPACK, Program
-from framefuse.aot.own_code import POSITIONS, Convolution, Copy, Elements, aliases, read
+from framefuse.aot.exported_program import DLPACK, Program, Result
+from framefuse.aot.own_code import POSITIONS, Convolution, Elements, Part, is_idle, read
+from framefuse.aot.own_views import Number, Shown, Word, parts
 from framefuse.errors import UserError
 from framefuse.ir.dtypes import BY_NAME
 from framefuse.ir.facts import TensorSpec
@@ -67,7 +68,11 @@ class _Writer:
     def __init__(self, program: Program) -> None:
         self.program, self.plan = program, program.plan
         self.names: dict[str, int] = {}  # of sizes: the number of the variable
-        self.shown = aliases(program.plan)
+        self.shown = parts(program.plan)
+        roots = [result.slot for result in program.results]
+        self.leaving = {slot for slot in roots if slot >= 0 and self.plan.slots[slot].place in OWNED}
+        self.shared = {slot for slot in self.leaving if roots.count(slot) > 1}
+        self.copies = [k for k, slot in enumerate(roots) if slot not in self.leaving]
         self.packs = 0  # places for panels of weights
 
     def function(self) -> Iterator[str]:
@@ -75,6 +80,8 @@ class _Writer:
         yield "static int program(framefuse_model *model, const DLTensor *const *in, DLManagedTensor **out) {"
         yield f"    word n[{plan.count + 1}];"
         yield f"    char *p[{len(plan.slots) + 1}] = {{0}};"
+        yield from (f"    char *copy_{k} = NULL;" for k in self.copies)
+        yield from (f"    int *owners_{slot} = NULL;" for slot in sorted(self.shared))
         yield "    (void)in;"
         yield from (f"    n[{number}].i = {_word(value)};" for number, value in self.program.fixed.items())
         for check in self.program.checks:
@@ -95,6 +102,8 @@ class _Writer:
         yield from self.finish()
         yield "failed:"
         yield from (f"    {self.freed(slot)}" for slot in self.owned())
+        yield from (f"    free(copy_{k});" for k in self.copies)
+        yield from (f"    free(owners_{slot});" for slot in sorted(self.shared))
         yield "    return -1;"
         yield "}"
 
@@ -104,7 +113,7 @@ class _Writer:
         return [slot for slot, place in slots if place.place in OWNED and slot not in self.shown]
 
     def freed(self, slot: int) -> str:
-        return f"free(p[{slot}]);" if slot in self.program.results else f"give_back(model, p[{slot}]);"
+        return f"free(p[{slot}]);" if slot in self.leaving else f"give_back(model, p[{slot}]);"
 
     def root(self, slot: int) -> int:
         """The slot whose memory a view shows in the end."""
@@ -202,14 +211,15 @@ class _Writer:
             yield from self.call(item)
         elif isinstance(item, ReleaseStep):
             for slot in item.slots:
-                if plan.slots[slot].place in OWNED and slot not in (*self.program.results, *self.shown):
+                if plan.slots[slot].place in OWNED and slot not in (*self.leaving, *self.shown):
                     yield f"    give_back(model, p[{slot}]); p[{slot}] = NULL;"
 
     def memory(self, slot: int) -> Iterator[str]:
         place = self.plan.slots[slot]
-        bytes = f"dense_bytes({len(place.sizes)}, sizes, {BY_NAME[place.dtype].size})"
-        taken = f"room({bytes})" if slot in self.program.results else f"take(model, {bytes})"
-        yield f"    {{ {self.array('sizes', place.sizes)} p[{slot}] = {taken}; }}"
+        bytes = f"spanned_bytes({len(place.sizes)}, sizes, strides, {BY_NAME[place.dtype].size})"
+        taken = f"room({bytes})" if slot in self.leaving else f"take(model, {bytes})"
+        yield f"    {{ {self.array('sizes', place.sizes)} {self.array('strides', place.strides)}"
+        yield f"      p[{slot}] = {taken}; }}"
         yield f'    if (!p[{slot}]) {{ fail(model, "there is no memory for a result"); goto failed; }}'
         for other, view in enumerate(self.plan.slots):
             if view.place == "view" and self.root(other) == slot:
@@ -232,25 +242,46 @@ class _Writer:
         yield f"      if (product_{dtype}(model, &of, {self.pack(item.c)})) goto failed; }}"
 
     def call(self, item: CallStep) -> Iterator[str]:
-        if any(out in self.shown for _, out in item.outs):
+        if is_idle(item) or any(out in self.shown for _, out in item.outs):
             return
         called = read(self.plan, item)
         assert not isinstance(called, str), called
         yield from self.memory(called.out)
         if isinstance(called, Convolution):
             yield from self.convolution(called)
-        elif isinstance(called, Copy):
-            yield from self.copy(called)
+        elif isinstance(called, Part):
+            yield from self.part(called)
         else:
             yield from self.elements(called)
 
-    def copy(self, item: Copy) -> Iterator[str]:
-        slots = self.plan.slots
-        place, strides = slots[item.out], slots[item.input].strides
-        yield f"    {{ {self.array('sizes', place.sizes)} {self.array('to', place.strides)}"
-        yield f"      {self.array('from', tuple(strides[d] for d in item.order))}"
+    def part(self, item: Part) -> Iterator[str]:
+        place = self.plan.slots[item.out]
         element = BY_NAME[place.dtype].size
-        yield f"      copy({len(place.sizes)}, sizes, p[{item.input}], from, p[{item.out}], to, {element}); }}"
+        yield f"    {{ {self.array('sizes', place.sizes)} {self.array('to', place.strides)}"
+        yield from self.seen(item.input, item.steps)
+        yield f"      if (is_other(model, &v, {len(place.sizes)}, sizes)) goto failed;"
+        yield f"      copy(v.ndim, v.sizes, v.data, v.strides, p[{item.out}], to, {element}); }}"
+
+    def seen(self, slot: int, steps: tuple[Shown, ...]) -> Iterator[str]:
+        """The view ``v`` of a part of a slot, or of an input that has none."""
+        given = len(self.program.inputs)
+        if slot < -given:
+            number = -1 - slot - given
+            tensor = self.program.weights[number].tensor
+            shape = f"{tensor.element_size()}, {tensor.ndim}, sizes_{number}, strides_{number}"
+            yield f"      view v = view_of((char *)model->constants[{number}], {shape});"
+        elif slot < 0:
+            what = _quoted(self.program.inputs[-1 - slot].name)
+            yield f"      view v; if (read_input(model, {what}, in[{-1 - slot}], &v)) goto failed;"
+        else:
+            place = self.plan.slots[slot]
+            yield f"      {self.array('whole', place.sizes)} {self.array('from', place.strides)}"
+            element = BY_NAME[place.dtype].size
+            yield f"      view v = view_of(p[{slot}], {element}, {len(place.sizes)}, whole, from);"
+        for step in steps:
+            numbers = ", ".join(map(_number, step.numbers)) or "0"
+            called = f"view_{step.function}(model, &v, (const int64_t[]){{{numbers}}}, {len(step.numbers)})"
+            yield f"      if ({called}) goto failed;"
 
     def elements(self, item: Elements) -> Iterator[str]:
         slots = self.plan.slots
@@ -317,22 +348,51 @@ class _Writer:
         return self.packs - 1
 
     def finish(self) -> Iterator[str]:
-        results = self.program.results
-        for k, slot in enumerate(results):
-            place = self.plan.slots[slot]
-            dtype = BY_NAME[place.dtype].torch
-            code, bits = DLPACK[dtype]
-            sizes, strides = (", ".join(map(str, each)) or "0" for each in (place.sizes, place.strides))
-            yield f"    {{ static const int sizes[] = {{{sizes}}}, strides[] = {{{strides}}};"
-            yield f"      out[{k}] = give(p[{slot}], {code}, {bits}, {len(place.sizes)}, n, sizes, strides); }}"
-            yield f"    if (!out[{k}]) {{ {self.undone(k)} goto failed; }}"
-        yield from (f"    {self.freed(slot)}" for slot in self.owned() if slot not in results)
+        for k, result in enumerate(self.program.results):
+            if k in self.copies or result.steps:
+                yield "    {"
+                yield from self.seen(result.slot, result.steps)
+                if k in self.copies:
+                    yield f"      copy_{k} = copied(&v);"
+                    yield f"      if (!copy_{k}) {{ {self.undone(k)} goto failed; }}"
+                yield from (f"      {line}" for line in self.given(k, result, "v.ndim, v.sizes, v.strides"))
+                yield "    }"
+            else:
+                place = self.plan.slots[result.slot]
+                yield f"    {{ {self.array('sizes', place.sizes)} {self.array('strides', place.strides)}"
+                yield from (f"      {line}" for line in self.given(k, result, f"{len(place.sizes)}, sizes, strides"))
+                yield "    }"
+        yield from (f"    {self.freed(slot)}" for slot in self.owned() if slot not in self.leaving)
         yield "    return 0;"
+
+    def given(self, k: int, result: Result, shape: str) -> Iterator[str]:
+        """Makes the output of a result, of the ``shape`` that is said in C."""
+        count = len(self.program.inputs)
+        if result.slot < -count:
+            kind = "{}, {}".format(*DLPACK[self.program.weights[-1 - result.slot - count].tensor.dtype])
+        elif result.slot < 0:
+            given = f"in[{-1 - result.slot}]->dtype"
+            kind = f"{given}.code, {given}.bits"
+        else:
+            kind = "{}, {}".format(*DLPACK[BY_NAME[self.plan.slots[result.slot].dtype].torch])
+        memory = f"copy_{k}" if k in self.copies else f"p[{result.slot}]"
+        owners = f"owners_{result.slot}" if result.slot in self.shared else "NULL"
+        if result.slot in self.shared:
+            count = sum(other.slot == result.slot for other in self.program.results)
+            yield f"if (!{owners} && ({owners} = malloc(sizeof(int)))) *{owners} = {count};"
+            yield f"if (!{owners}) {{ {self.undone(k)} goto failed; }}"
+        data = "v.data" if "v." in shape else f"p[{result.slot}]"
+        yield f"out[{k}] = give({memory}, {data}, {owners}, {kind}, {shape});"
+        yield f"if (!out[{k}]) {{ {self.undone(k)} goto failed; }}"
 
     def undone(self, count: int) -> str:
         """Takes back the first results, whose memory is freed with the rest."""
         taken = "".join(f"free(out[{k}]->manager_ctx); out[{k}] = NULL; " for k in range(count))
         return taken + 'fail(model, "there is no memory for a result");'
+
+
+def _number(number: Number) -> str:
+    return f"n[{number.number}].i" if isinstance(number, Word) else _word(number)
 
 
 def _word(value: int) -> str:

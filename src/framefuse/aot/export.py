@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from framefuse.aot.exported_program import DLPACK, Given, Program
-from framefuse.aot.recording import Recorded, checks, recorded, refuse, sources, structure, told
+from framefuse.aot.recording import Recorded, checks, recorded, refuse, sources, told
+from framefuse.aot.results import structure
 from framefuse.aot.shared_library import build
 from framefuse.aot.torchscript import as_python, is_script
 from framefuse.errors import UserError, kind_of
@@ -50,7 +51,7 @@ def export(
     call = recorded(program_of, examples, dynamic is not False)
     refuse(call)
     weights, places = sources(call, examples, named)
-    result, slots = structure(call)
+    result, results, weights = structure(call, examples, weights)
     kept, fixed = checks(call, examples)
     functions, kernels = _kernels(call)
     inputs = tuple(_given(place, tensor, dynamic) for place, tensor in enumerate(examples))
@@ -62,10 +63,10 @@ def export(
         "result": result,
         "assumed": assumed,
     }
-    program = Program(call.stages.plan, inputs, weights, places, kept, fixed, functions, slots, description)
+    program = Program(call.stages.plan, inputs, weights, places, kept, fixed, functions, results, description)
     build(program, kernels, Path(path))
     names = tuple(weight.name for weight in weights)
-    return Exported(os.fspath(path), tuple(given.name for given in inputs), names, len(slots), assumed)
+    return Exported(os.fspath(path), tuple(given.name for given in inputs), names, len(results), assumed)
 
 
 def _examples(given: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:

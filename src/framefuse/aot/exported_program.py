@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from framefuse.aot.own_views import Shown
 from framefuse.aot.weights import Weight
 from framefuse.ir.facts import TensorSpec
 from framefuse.ir.plan import Plan
@@ -31,6 +32,17 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
+class Result:
+    """A tensor that leaves: a slot of the plan, or -1 less the number of an input that the plan does not read, or of a
+    weight behind all inputs, and the ``steps`` to the part of it that is shown. A new tensor leaves with its memory; of
+    others the caller gets a copy.
+    """
+
+    slot: int
+    steps: tuple[Shown, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A plan with all that it needs outside of Python.
 
@@ -38,7 +50,7 @@ class Program:
     ``checks`` are the instructions of its guards that read tensors of the caller or numbers, in order: a tensor with
     the number of its input, its spec, and the numbers that take its free sizes and strides. ``fixed`` are the raw words
     of numbers that the recorded call has set for good. ``kernels`` names the functions of kernel steps by their place.
-    ``results`` are the slots of the tensors that leave, in the order of the outputs.
+    ``results`` are the tensors that leave, in the order of the outputs.
     """
 
     plan: Plan
@@ -48,7 +60,7 @@ class Program:
     checks: tuple[tuple[object, ...], ...]
     fixed: Mapping[int, int]
     kernels: Mapping[int, str]
-    results: tuple[int, ...]
+    results: tuple[Result, ...]
     description: Mapping[str, object]
 
 

@@ -211,8 +211,8 @@ def _structured(structure: Any, results: list[Any]) -> Any:
     kind, parts = structure["kind"], structure.get("parts", ())
     if kind == "tensor":
         return results[structure["output"]]
-    if kind == "none":
-        return None
+    if kind in ("none", "value"):
+        return structure.get("value")
     if kind == "dict":
         return {key: _structured(part, results) for key, part in zip(structure["keys"], parts, strict=True)}
     filled = [_structured(part, results) for part in parts]

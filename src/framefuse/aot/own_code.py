@@ -1,5 +1,5 @@
-"""Reads the library calls of a plan that an exported program makes by code of its own: convolutions, copies, elements
-at positions.
+"""Reads the library calls of a plan that an exported program makes by code of its own: convolutions, parts of
+tensors, elements at positions.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from framefuse.aot.own_views import MOST_DIMENSIONS, Shown, shown_by
 from framefuse.ir.plan import CallStep, Plan, Template
 
 NAMES = {"conv1d": 1, "conv2d": 2}  # with how many dimensions a window has
@@ -22,6 +23,7 @@ DEFAULTS: dict[str, Template] = {
 
 
 POSITIONS = {"int64": 8, "int32": 4}  # the dtypes of positions, and their bytes
+IDLE = frozenset(("tensor", "empty", "zeros", "ones", "versions"))  # calls that matter for their results alone
 SAME = -1  # as many places before and behind a picture as keep its size
 
 
@@ -40,12 +42,12 @@ class Convolution:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
-    """A tensor in memory of its own; ``order`` has the dimensions of ``input`` as the copy has them."""
+class Part:
+    """A part of a tensor, or all of it, in memory of its own."""
 
     out: int
     input: int
-    order: tuple[int, ...]
+    steps: tuple[Shown, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class Elements:
     positions: tuple[int, ...]
 
 
-Called = Convolution | Copy | Elements
+Called = Convolution | Part | Elements
 
 
 def read(plan: Plan, step: CallStep) -> Called | str:
@@ -68,11 +70,10 @@ def read(plan: Plan, step: CallStep) -> Called | str:
             called = _convolution(plan, step, NAMES[step.name])
         elif step.function is torch.clone:
             called = _copy(plan, step)
-        elif step.function is torch.permute and len(step.args) == 2:
-            order = constant(step.args[1])
-            called = None if order is None else Copy(step.outs[0][1], step.args[0][1], order)
         elif step.function is torch.Tensor.__getitem__:
             called = _elements(plan, step)
+        if called is None:
+            called = _part(plan, step)
     return f"{step.name} is a call of torch's library, which is not there" if called is None else called
 
 
@@ -81,22 +82,26 @@ def _forms(name: str) -> tuple[object, object]:
     return getattr(torch, name), getattr(torch.ops.aten, name).default
 
 
-def aliases(plan: Plan) -> dict[int, int]:
-    """Results that are views of others for torch's sake alone, and the slots that they show whole."""
-    shown: dict[int, int] = {}
-    for step in plan.steps[plan.body :]:
-        if isinstance(step, CallStep) and step.function is torch.Tensor.view_as and step.args[0] == step.args[1]:
-            slot: int = step.args[0][1]
-            shown[step.outs[0][1]] = shown.get(slot, slot)
-    return shown
+def is_idle(step: CallStep) -> bool:
+    """Whether a call makes nothing that anything reads, and can neither fail nor tell."""
+    return not step.outs and step.name in IDLE
 
 
-def _copy(plan: Plan, step: CallStep) -> Copy | None:
+def _copy(plan: Plan, step: CallStep) -> Part | None:
     """A clone, whose format its slot has already."""
     kind, slot = step.args[0]
     if kind != "tensor" or any(name != "memory_format" for name, _ in step.kwargs):
         return None
-    return Copy(step.outs[0][1], slot, tuple(range(len(plan.slots[slot].sizes))))
+    return Part(step.outs[0][1], slot, ())
+
+
+def _part(plan: Plan, step: CallStep) -> Part | None:
+    """A view by torch, as a copy: what reads it behind the call only reads."""
+    ((_, out),) = step.outs
+    shown = shown_by(step).get(out)
+    if shown is None or len(plan.slots[shown[0]].sizes) > MOST_DIMENSIONS:
+        return None
+    return Part(out, *shown)
 
 
 def _elements(plan: Plan, step: CallStep) -> Elements | None:

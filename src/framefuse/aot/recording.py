@@ -10,12 +10,11 @@ from typing import Any
 import torch
 
 from framefuse import _native
-from framefuse.aot.exported_program import DLPACK
-from framefuse.aot.own_code import aliases, read
+from framefuse.aot.own_code import is_idle, read
+from framefuse.aot.own_views import parts
 from framefuse.aot.weights import NAMES, Weight
 from framefuse.api import compile
 from framefuse.errors import UserError
-from framefuse.ir.dtypes import BY_NAME
 from framefuse.ir.facts import Fact
 from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, ReleaseStep
 from framefuse.ir.schedule import RunCall
@@ -62,7 +61,7 @@ def recorded(f: Callable[..., Any], examples: Sequence[torch.Tensor], dynamic: b
         checked = _native.GuardSet(stages.guards.program).check(bound)
     if isinstance(checked, int):
         fact = stages.guards.program.texts[checked] if checked >= 0 else "torch's global state"
-        raise _refused(stages.trace.line, f"The call itself changed what it depends on: {fact}")
+        raise refused(stages.trace.line, f"The call itself changed what it depends on: {fact}")
     return Recorded(stages, *checked)
 
 
@@ -70,34 +69,34 @@ def refuse(call: Recorded) -> None:
     """Raises UserError for a call that does more than compute new tensors by kernels and products of ours."""
     stages, plan = call.stages, call.stages.plan
     assert stages.code is not None, "the native backend made it"
-    shown = aliases(plan)
+    shown = parts(plan)
     calls = [item.node for item in stages.code.schedule.items if isinstance(item, RunCall)]
     for step in plan.steps:
-        if isinstance(step, CallStep) and not any(out in shown for _, out in step.outs):
+        if isinstance(step, CallStep) and not is_idle(step) and not any(out in shown for _, out in step.outs):
             called = read(plan, step)
             if isinstance(called, str):
                 lines = (node.line for node in calls if node.attr("name") == step.name)
-                raise _refused(next(lines, None) or call.line, called)
+                raise refused(next(lines, None) or call.line, called)
     if stages.trace.effects or plan.finish:
         line = next((effect.line for effect in stages.trace.effects), None)
-        raise _refused(line or call.line, "The program changes an object that outlives the call")
+        raise refused(line or call.line, "The program changes an object that outlives the call")
     if plan.written or stages.code.schedule.writes:
-        raise _refused(call.line, "The program writes to its inputs or weights")
+        raise refused(call.line, "The program writes to its inputs or weights")
     known = (KernelStep, MatmulStep, AllocStep, ReleaseStep, CallStep)
     for step in plan.steps:
         if not isinstance(step, known):
-            raise _refused(call.line, f"The step {getattr(step, 'name', type(step).__name__)} needs torch")
+            raise refused(call.line, f"The step {getattr(step, 'name', type(step).__name__)} needs torch")
         if isinstance(step, MatmulStep) and (step.accumulate or plan.slots[step.out].dtype not in PRODUCTS):
-            raise _refused(call.line, f"A product of {plan.slots[step.out].dtype} has no kernel")
+            raise refused(call.line, f"A product of {plan.slots[step.out].dtype} has no kernel")
     for fact in stages.assumptions.facts:
         if fact.source.is_argument and fact.kind not in CHECKABLE:
-            raise _refused(fact.line or call.line, f"The program depends on more of an argument than sizes: {fact}")
+            raise refused(fact.line or call.line, f"The program depends on more of an argument than sizes: {fact}")
     for instruction in stages.guards.program.instructions:
         if instruction[0] in VALUES:
-            raise _refused(call.line, f"The program depends on a value: {instruction[0]}")
+            raise refused(call.line, f"The program depends on a value: {instruction[0]}")
 
 
-def _refused(line: Line, fact: str) -> UserError:
+def refused(line: Line, fact: str) -> UserError:
     text = f"    {line.text}\n" if line.text else ""
     return UserError(f"{line}\n{text}{fact}. Export the part of the program that computes tensors from tensors")
 
@@ -113,7 +112,6 @@ def _is_told(fact: Fact) -> bool:
     module = root.__module__ if isinstance(root, FunctionType) else ""
     name = root.__name__ if isinstance(root, ModuleType) else module or ""
     return fact.kind in TOLD and not fact.source.is_argument and name.partition(".")[0] != "torch"
-
 
 
 # ---- tensors ---------------------------------------------------------------------------------------------------------
@@ -137,16 +135,14 @@ def sources(
         name = names.get(id(tensor), str(entry.source))
         if id(tensor) not in weights:
             if entry.spec.order is None or tensor.dtype not in NAMES:
-                raise _refused(call.line, f"The weight {name} is not dense in memory, or has a dtype that files lack")
+                raise refused(call.line, f"The weight {name} is not dense in memory, or has a dtype that files lack")
             weights[id(tensor)] = Weight(name, tensor, entry.spec.order)
             order.append(id(tensor))
         found.append(len(examples) + order.index(id(tensor)))
     return tuple(weights.values()), tuple(found)
 
 
-def checks(
-    call: Recorded, examples: Sequence[torch.Tensor]
-) -> tuple[tuple[tuple[object, ...], ...], dict[int, int]]:
+def checks(call: Recorded, examples: Sequence[torch.Tensor]) -> tuple[tuple[tuple[object, ...], ...], dict[int, int]]:
     """The guards that read tensors of the caller or numbers, in order, with the words of the numbers that none of them
     sets. An example that the program did not read is not looked at.
     """
@@ -168,37 +164,3 @@ def checks(
                 bound.add(instruction[1][1])
     fixed = {number: call.numbers[number] for number in range(call.stages.plan.bound) if number not in bound}
     return tuple(kept), fixed
-
-
-def structure(call: Recorded) -> tuple[dict[str, Any], tuple[int, ...]]:
-    """How the result is built of tensors, and the slots of these."""
-    slots: list[int] = []
-    shown = aliases(call.stages.plan)
-
-    def visit(template: tuple[Any, ...]) -> dict[str, Any]:
-        kind = template[0]
-        if kind == "tensor":
-            number = shown.get(template[1], template[1])
-            slot = call.stages.plan.slots[number]
-            if slot.place not in ("fresh", "call"):
-                raise _refused(call.line, "The result holds an input, a weight or a part of another tensor. Clone it")
-            if number in slots:
-                raise _refused(call.line, "The result holds one tensor twice")
-            slots.append(number)
-            if BY_NAME[slot.dtype].torch not in DLPACK:
-                raise _refused(call.line, f"The result has the dtype {slot.dtype}")
-            return {"kind": kind, "output": len(slots) - 1}
-        if template == ("const", None):
-            return {"kind": "none"}
-        if kind in ("tuple", "list"):
-            return {"kind": kind, "parts": [visit(part) for part in template[1:]]}
-        if kind == "namedtuple":
-            return {"kind": "tuple", "parts": [visit(part) for part in template[3:]]}
-        if kind in ("dict", "object"):
-            pairs = template[1:] if kind == "dict" else template[3]
-            if all(key[0] == "const" and isinstance(key[1], str) for key, _ in pairs):
-                keys = [key[1] for key, _ in pairs]
-                return {"kind": "dict", "keys": keys, "parts": [visit(part) for _, part in pairs]}
-        raise _refused(call.line, f"The result holds more than tensors in tuples, lists and dicts: {template!r:.60}")
-
-    return visit(call.stages.plan.result), tuple(slots)

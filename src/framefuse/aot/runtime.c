@@ -183,26 +183,31 @@ static int check_order(framefuse_model *model, const char *what, const DLTensor 
     return 0;
 }
 
-typedef struct { DLManagedTensor tensor; void *memory; int64_t numbers[]; } result;
+/* A tensor of the caller: `owners` counts those that share its memory, where there are several. */
+typedef struct { DLManagedTensor tensor; void *memory; int *owners; int64_t numbers[]; } result;
 
 static void drop(DLManagedTensor *tensor) {
     result *whole = tensor->manager_ctx;
-    free(whole->memory);
+    if (whole->owners == NULL || __atomic_sub_fetch(whole->owners, 1, __ATOMIC_ACQ_REL) == 0) {
+        free(whole->memory);
+        free(whole->owners);
+    }
     free(whole);
 }
 
-/* Takes memory over into a tensor; NULL where there is no room for it. */
-static DLManagedTensor *give(char *memory, int code, int bits, int ndim, const word *numbers, const int *sizes,
-                             const int *strides) {
+/* Takes memory over into a tensor that begins at `data`; NULL where there is no room for it. */
+static DLManagedTensor *give(char *memory, char *data, int *owners, int code, int bits, int ndim, const int64_t *sizes,
+                             const int64_t *strides) {
     result *whole = malloc(sizeof *whole + 2 * (size_t)ndim * sizeof(int64_t));
     if (whole == NULL)
         return NULL;
     for (int d = 0; d < ndim; d++) {
-        whole->numbers[d] = numbers[sizes[d]].i;
-        whole->numbers[ndim + d] = numbers[strides[d]].i;
+        whole->numbers[d] = sizes[d];
+        whole->numbers[ndim + d] = strides[d];
     }
     whole->memory = memory;
-    whole->tensor.dl_tensor = (DLTensor){memory, {kDLCPU, 0}, ndim, {(uint8_t)code, (uint8_t)bits, 1}, whole->numbers,
+    whole->owners = owners;
+    whole->tensor.dl_tensor = (DLTensor){data, {kDLCPU, 0}, ndim, {(uint8_t)code, (uint8_t)bits, 1}, whole->numbers,
                                          whole->numbers + ndim, 0};
     whole->tensor.manager_ctx = whole;
     whole->tensor.deleter = drop;
@@ -245,6 +250,8 @@ static void copy(int ndim, const int64_t *sizes, const char *from, const int64_t
         copy(ndim - 1, sizes + 1, from + k * *from_strides * element, from_strides + 1, to + k * *to_strides * element,
              to_strides + 1, element);
 }
+
+#include "views.c"
 
 typedef struct { const char *data; const int64_t *steps; int bytes; } positions;
 

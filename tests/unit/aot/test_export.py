@@ -270,11 +270,7 @@ def number(x):
     return x * x.sum().item()
 
 
-def same(x):
-    return x
-
-
-@pytest.mark.parametrize("f", [branch, effect, written, number, same, torch.linalg.inv])
+@pytest.mark.parametrize("f", [branch, effect, written, number, torch.linalg.inv])
 def test_what_python_alone_can_do_is_refused(f, tmp_path):
     with pytest.raises(framefuse.UserError):
         framefuse.export(f, (torch.eye(3),), tmp_path / "refused.so")
@@ -305,3 +301,35 @@ def test_elements_at_positions_are_taken_and_looked_at(tmp_path):
         assert torch.equal(result, expected)
     with pytest.raises(ValueError, match="an index is out of bounds"):
         program(given[0], given[1], torch.tensor([5, 0]))
+
+
+def test_results_may_be_parts_of_each_other_and_copies_of_inputs(tmp_path):
+    weight = torch.randn(4, 4)
+
+    def f(x, y):
+        z = x * 2
+        parts = (
+            z[1:, ::2],
+            z.t(),
+            z[None, ..., 0],
+            z.view(-1, 2, 2).transpose(1, 2)[0:1],
+            z[:, None].expand(-1, 3, -1),
+        )
+        return z, parts, z.chunk(2, 1), z.squeeze(0), z.flatten(), z, y, (x.view(-1), x[0], weight)
+
+    path = tmp_path / "parts.so"
+    framefuse.export(f, (torch.randn(3, 4), torch.randn(2, 5)), path)
+    program = framefuse.load(path)
+    x, y = torch.randn(6, 4), torch.randn(7, 3)
+    result, expected = program(x, y), f(x, y)
+    for given, wanted in zip(flat(result), flat(expected), strict=True):
+        assert torch.equal(given, wanted) and given.stride() == wanted.stride()
+    assert result[0].data_ptr() == result[1][1].data_ptr() and y.data_ptr() != result[6].data_ptr() != 0
+    kept, expected = result[1][0], result[1][0].clone()
+    del result
+    program(x, y)
+    assert torch.equal(kept, expected)  # the memory lives as long as the last of those that share it
+
+
+def flat(tree):
+    return [tree] if isinstance(tree, torch.Tensor) else [tensor for part in tree for tensor in flat(part)]
