@@ -14,6 +14,7 @@ import torch
 
 from framefuse.capture import opcodes
 from framefuse.capture.callables import autocast
+from framefuse.capture.callables.module_calls import CALL
 from framefuse.capture.exits.resume import rebuild
 from framefuse.capture.exits.resume_points import ResumePoint, ResumePoints
 from framefuse.capture.exits.snapshot import Unrepresentable, take
@@ -35,7 +36,7 @@ from framefuse.capture.recording.state import refusal
 from framefuse.capture.run import interpreter
 from framefuse.errors import Reason
 from framefuse.ir.facts import Assumptions, Source
-from framefuse.ir.source import Line
+from framefuse.ir.source import Line, written_at
 from framefuse.ir.stops import reason
 from framefuse.ir.trace import Build, Effect, Trace, outside
 from framefuse.ir.values import Arguments, Function, Keywords, Value
@@ -153,8 +154,8 @@ def record(
     try:
         slots = bind_locals(first.function, (*first.leading, *args), kwargs)
     except TypeError:
-        return _run_natively(function, args, kwargs, reason("raises", "a TypeError", _line(first.function)))
-    run = _Run(first.function.__code__.co_qualname, dynamic, tree, None, slots, moving)
+        return _run_natively(function, args, kwargs, reason("raises", "a TypeError", written_at(first.function)))
+    run = _Run(_begun(first.function, slots).function, dynamic, tree, None, slots, moving)
     run.enter(first.function, slots, owner)
     return run.run()
 
@@ -180,7 +181,7 @@ def refused(function: Function, entry: Entry | None) -> Reason | None:
         return reason("python", "this version of Python", None)
     if entry is None:
         return reason("not-python", getattr(function, "__qualname__", type(function).__name__), None)
-    line, code = _line(entry.function), entry.function.__code__
+    line, code = written_at(entry.function), entry.function.__code__
     if code.co_flags & (COROUTINE_FLAGS | inspect.CO_GENERATOR):
         return reason("coroutine", code.co_qualname, line)
     missing = decode(code).missing
@@ -194,9 +195,13 @@ def refused(function: Function, entry: Entry | None) -> Reason | None:
     return reason("torch-mode", mode, line) if mode is not None else None
 
 
-def _line(function: types.FunctionType) -> Line:
-    code = function.__code__
-    return Line(code.co_filename, code.co_firstlineno, code.co_qualname)
+def _begun(function: types.FunctionType, slots: Sequence[Value]) -> Line:
+    """Where the user wrote what a call of ``function`` runs: of a module that is called, its ``forward``."""
+    if function is CALL and slots and isinstance(slots[0], torch.nn.Module):
+        forward = type_get(type(slots[0]), "forward")
+        if isinstance(forward, types.FunctionType):
+            return written_at(forward)
+    return written_at(function)
 
 
 def _run_natively(function: Function, args: Arguments, kwargs: Keywords, why: Reason | None) -> Recording:
@@ -265,7 +270,7 @@ class _Run:
         sources.root(function)
         self.recorder.functions.guard(function)
         self.recorder.functions.assign_cells(function)
-        self.line = _line(function)
+        self.line = _begun(function, slots)
         self.bound = tuple(slots) if self.tree is not None else ()
         frame.locals[: len(slots)] = _arguments(sources, function.__code__, slots, owner)
         if owner is not None and type_get(type(owner), "__call__") is function:  # its class gave what is run

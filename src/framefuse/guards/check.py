@@ -295,7 +295,7 @@ class _Run:
     def length(self, r: int, count: int) -> None:
         held = self.registers[r]
         size = _size(held)
-        self.demand(size == count, Said(f"length {count}"), Said(f"length {size}"))
+        self.demand(size == count, Said(count), Said("no container" if size < 0 else size))
 
     def keys(self, r: int, keys: Arguments) -> None:
         held = self.registers[r]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import linecache
 import os
 from dataclasses import dataclass, field
-from types import CodeType
+from types import CodeType, FunctionType
+
+WRAPPERS = 16  # that stand around a function, at most
 
 
 # A recording makes one of these for each call and frame: a frozen class would take three times as long to make one.
@@ -44,3 +46,14 @@ class Line:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} in {self.function}"
+
+
+def written_at(function: FunctionType) -> Line:
+    """Where a function begins that the user wrote: behind what decorators that follow functools.wraps put around it."""
+    for _ in range(WRAPPERS):
+        inner = vars(function).get("__wrapped__")
+        if not isinstance(inner, FunctionType):
+            break
+        function = inner
+    code = function.__code__
+    return Line(code.co_filename, code.co_firstlineno, code.co_qualname)

@@ -17,7 +17,7 @@ import torch
 
 from framefuse import _native
 from framefuse.errors import Reason, UserError, let_go, rethrow
-from framefuse.ir.source import Line
+from framefuse.ir.source import Line, written_at
 from framefuse.ir.stops import reason
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 from framefuse.options import Options
@@ -217,9 +217,9 @@ class CompiledFunction:
         """Where the user wrote it: a module's is its ``forward``. None for what has no code in Python."""
         forward = getattr(type(self.owner), "forward", None) if isinstance(self.owner, torch.nn.Module) else None
         for function in (forward, self.function):
-            code = getattr(function, "__code__", None)
-            if code is not None:
-                return Line(code.co_filename, code.co_firstlineno, code.co_qualname)
+            function = getattr(function, "__func__", function)
+            if isinstance(function, types.FunctionType):
+                return written_at(function)
         return None
 
     @property

@@ -1,6 +1,8 @@
 """torch's profiler names what compiled code does: the call, its kernels, products and library calls."""
 
+import functools
 import json
+import logging
 import re
 
 import pytest
@@ -40,6 +42,41 @@ def test_the_call_its_kernel_and_its_product_have_names_and_lines():
     assert found[0] == f"framefuse: block test_labels.py:{line}"
     assert any(re.match(r"framefuse product f32\[.*\] test_labels\.py:\d+$", name) for name in found)
     assert any(name.startswith("framefuse kernel ") and name.endswith(f"test_labels.py:{line + 1}") for name in found)
+
+
+def decorated(function):
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(6, 7)
+
+    @decorated
+    def forward(self, x, by=None):
+        y = self.linear(x).relu()
+        return y if by is None else y * by
+
+
+def test_a_module_is_its_forward_and_a_decorated_function_what_it_decorates(caplog):
+    net = Net()
+    fast = framefuse.compile(net)
+    for _ in range(2):
+        fast(torch.randn(5, 6))
+    place = f"test_labels.py:{Net.forward.__wrapped__.__code__.co_firstlineno}"
+    assert names(lambda: fast(torch.randn(5, 6)))[0] == f"framefuse: Net.forward {place}"
+    again = names(lambda: fast(torch.randn(5, 6)).sum().backward())
+    assert [name for name in again if name.startswith("framefuse: ")][1] == f"framefuse: Net.forward_backward {place}"
+    with caplog.at_level(logging.INFO, "framefuse"):
+        fast(torch.randn(5, 6), 2.0)
+    message = "Net.forward is compiled again because len(args) was 1, is 2"
+    assert [record.getMessage() for record in caplog.records] == [f"{place}: {message}"]
+    assert str(framefuse.explain(fast)).startswith(f"Net ({place})")
 
 
 def test_nothing_is_told_when_nobody_listens_and_results_are_equal_when_somebody_does():
