@@ -153,7 +153,8 @@ class Attach:
     (tensors that only a differentiable backward reads) and ``numbers``, all by position, it gives the tuple of the
     outputs, the same objects, now with a grad_fn printed as ``<name>Backward``. That a watched tensor, or one through,
     was changed in place is torch's error in backward. Of those that ``memory`` names, which gives the number of an
-    output and None for others, not the tensor is kept but another one of its memory; outputs have to be so.
+    output and None for others, not the tensor is kept but another one of its memory; outputs have to be so. What it
+    gives -3 for may be changed.
 
     The engine's call becomes ``backward(saved, tangents, numbers, wanted)`` -> a tuple of ``inputs`` gradients, each a
     tensor or None: ``saved`` is a fresh list of the through and own tensors, a tangent is None where none came, bit i

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from framefuse.autodiff.dropped import NO_REGIONS, Regions
 from framefuse.autodiff.frozen import is_frozen
 from framefuse.autodiff.joint import NOTHING
 from framefuse.ir.flow import SINK, SOURCE, UNBOUNDED, sink_side
@@ -39,6 +40,7 @@ def choose_saved(
     frozen: Mapping[Node, Node] = NOTHING,
     once: Collection[Node] = (),
     seen: Collection[Node] = (),
+    regions: Regions = NO_REGIONS,
     hints: Mapping[Symbol, int],
 ) -> tuple[Node, ...]:
     """The values that forward hands to backward, in program order; backward computes ``gradients`` from them, the
@@ -49,7 +51,8 @@ def choose_saved(
     forward. ``free`` are graph inputs and outputs that can be saved as themselves, ``forbidden`` those that cannot: one
     of these in the result stands for a copy of its own. ``frozen`` are further nodes, with those that they are
     in forward; those in ``once`` are not computed again. ``seen`` are those of ``free`` that others may write: what
-    rests on them is computed in backward, as eager does, from what they hold by then. ``hints`` are the recorded sizes.
+    rests on them is computed in backward, as eager does, from what they hold by then. ``regions`` says what the
+    program's own checkpoints drop, whatever that costs. ``hints`` are the recorded sizes.
 
     The choice has the least sum of what saving and computing again cost, on a model that knows which operations join
     the loops of their readers. Keeping few values and computing the others again: Chen et al., Training Deep Nets with
@@ -61,7 +64,8 @@ def choose_saved(
     copied = {node for node in once if is_frozen(node)}
     prices = _Prices([node for node in forward if node not in frozen], frozenset(free), {*forbidden, *copied}, hints)
     prices.in_memory.update(node for node, origin in frozen.items() if origin in prices.in_memory)
-    return _cut(joint, prices, once, _moving(joint.primal, seen))
+    dropped, borders = regions.parts(forward, joint.primal[len(forward) :])
+    return _cut(joint, prices, {*once, *borders}, _moving(joint.primal, seen, borders), dropped)
 
 
 @dataclass(slots=True)
@@ -237,11 +241,11 @@ def _operands(node: Node) -> tuple[Node, ...]:
     return node.inputs[:1] if node.op == "derived" else node.inputs
 
 
-def _moving(primal: Sequence[Node], seen: Collection[Node]) -> set[Node]:
-    """What rests on the nodes ``seen`` other than through copies and calls."""
+def _moving(primal: Sequence[Node], seen: Collection[Node], borders: Collection[Node]) -> set[Node]:
+    """What rests on the nodes ``seen`` other than through copies, calls and ``borders``."""
     moving: set[Node] = set()
     for node in primal:
-        if node in seen or is_frozen(node) or TABLE[node.op].kind in (CALL, CREATE, SCATTER):
+        if node in seen or node in borders or is_frozen(node) or TABLE[node.op].kind in (CALL, CREATE, SCATTER):
             continue
         if any(operand in seen or operand in moving for operand in _operands(node)):
             moving.add(node)
@@ -249,9 +253,14 @@ def _moving(primal: Sequence[Node], seen: Collection[Node]) -> set[Node]:
 
 
 def _cut(
-    joint: _Joint, prices: _Prices, once: Collection[Node] = (), moving: Collection[Node] = ()
+    joint: _Joint,
+    prices: _Prices,
+    once: Collection[Node] = (),
+    moving: Collection[Node] = (),
+    dropped: Collection[Node] = (),
 ) -> tuple[Node, ...]:
-    """Builds the network and cuts it; those in ``once`` are not computed again, those in ``moving`` not saved.
+    """Builds the network and cuts it; those in ``once`` are not computed again, those in ``moving`` and ``dropped`` not
+    saved.
 
     Each value has an arc whose capacity is the price of saving it. Its tail is the source where the value cannot be
     computed again; else the source leads to it for the price of computing, and each operand's head without a price.
@@ -268,9 +277,9 @@ def _cut(
         if use is None or node.op == "full":
             continue
         kind = TABLE[node.op].kind
-        kept = kind in (CALL, SCATTER, SCAN) or node.op == "input" or node in once
+        kept = (kind in (CALL, SCATTER, SCAN) and node not in dropped) or node.op == "input" or node in once
         shared: list[tuple[Node, Use]] = []
-        if not kept and kind != VIEW and node not in unread and node not in moving:
+        if not kept and node not in dropped and kind != VIEW and node not in unread and node not in moving:
             shared = list(_shared(node, use, joint.uses))
             # A residual sum rests on that of the layer before: it takes no more memory to save each of them.
             same = any(whole.far and prices.bytes(node) <= prices.bytes(operand) for operand, whole in shared)
@@ -295,7 +304,7 @@ def _cut(
                         heads[operand], size = size, size + 1
                     arcs.append((heads[operand], tail, UNBOUNDED))
         values.append((node, tail, head))
-        arcs.append((tail, head, UNBOUNDED if node in moving else prices.saving(node)))
+        arcs.append((tail, head, UNBOUNDED if node in moving or node in dropped else prices.saving(node)))
     known_there = sink_side(size, arcs)
     saved.update(node for node, tail, head in values if known_there[head] and not known_there[tail])
     return tuple(node for node in joint.primal if node in saved)

@@ -32,7 +32,10 @@ def with_differentiable_forms(graph: Graph) -> Graph:
         return graph
     rebuilding = _Rebuilding(graph, path)
     for node in graph.nodes:
+        known = len(rebuilding.builder.nodes)
         rebuilding.add(node)
+        if node in graph.regions:
+            rebuilding.regions.update(dict.fromkeys(rebuilding.builder.nodes[known:], graph.regions[node]))
     return rebuilding.result()
 
 
@@ -50,6 +53,7 @@ class _Rebuilding:
         self.builder.nodes.clear()
         self.made: dict[Node, Node] = {}
         self.users: dict[Node, list[Node]] = {}
+        self.regions: dict[Node, int] = {}  # of the new nodes
         for node in graph.nodes:
             if node.op == "result":
                 self.users.setdefault(node.inputs[0], []).append(node)
@@ -140,5 +144,6 @@ class _Rebuilding:
             bound=tuple((symbol, forms[node], dimension) for symbol, node, dimension in graph.bound),
             kept=tuple(forms[node] for node in graph.kept),
             lasting=frozenset(forms[node] for node in graph.lasting if node in forms),
+            regions=self.regions,
             relations=tuple(self.builder.relations),
         )

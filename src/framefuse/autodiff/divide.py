@@ -226,6 +226,7 @@ class _Homes:
             late=(),
             kept=(),
             lasting=frozenset(copies[node] for node in graph.lasting if node in copies),
+            regions={copies[node]: region for node, region in graph.regions.items() if node in copies},
         )
         origin = {new: old for old, new in (*leaves.items(), *copies.items())}
         return Part(home, part, tuple(outputs), tuple(before[node] for node in read), origin)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from framefuse.autodiff.cut import choose_saved
 from framefuse.autodiff.differentiable_forms import with_differentiable_forms
 from framefuse.autodiff.divide import Division, Part, divide
+from framefuse.autodiff.dropped import Regions
 from framefuse.autodiff.frozen import frozen
 from framefuse.autodiff.holding import Group, Holding, holds, united
 from framefuse.autodiff.joint import NOTHING, Joint, names_of, read_later
@@ -88,7 +89,7 @@ class _Maker:
         seen = {**given, **shown}
         free = {node for node, entry in seen.items() if self._may_be_saved(entry, kept)}
         others = {node for node in free if seen[node].kind == "input" or seen[node].place < self.seen}
-        cold = frozen(primal, others)
+        cold = frozen(primal, others, Regions.in_graph(primal).parts(primal.nodes)[0])
         primal = cold.graph
         part = replace(part, origin={**part.origin, **{node: part.origin[was] for node, was in cold.origin.items()}})
         joint = Joint.of(primal, *everything, now=cold.now)
@@ -102,6 +103,7 @@ class _Maker:
             frozen=cold.origin,
             once=cold.once,
             seen=others,
+            regions=Regions.in_graph(primal, cold.origin),
             hints=primal.hints,
         )
         known = {node: self._kept(seen[node], kept) for node in free}
@@ -161,13 +163,15 @@ class _Maker:
         """Whether to save a tensor that others see, or nobody, as itself."""
         if entry.kind == "input":
             place = self.bases.get(entry.place, entry.place)
-            return place in self.inputs and (self.holding is None or place in kept.saved)
+            return place in self.inputs and (self.holding is None or place in kept.saved or place in kept.again)
         return entry.place >= self.seen or entry.place in kept.shown
 
     def _kept(self, entry: Saved, kept: Group) -> Saved:
         """The entry as eager keeps it: a view is of the memory that the input had."""
         if entry.kind != "input" or self.holding is None or entry.place in kept.selves:
             return entry
+        if entry.place in kept.again and entry.place not in kept.saved:
+            return replace(entry, again=True)
         return replace(entry, memory=True)
 
     def _watched(

@@ -12,7 +12,8 @@ from framefuse.ir.derivative import Hold, Holder, Saved
 @dataclass(slots=True)
 class Group:
     """The nodes of a piece whose gradients go to the same ``sources``: inputs of the graph and other pieces, as bits.
-    ``saved`` and ``shown`` are the inputs and outputs whose memory they keep, ``selves`` the inputs they keep as such.
+    ``saved`` and ``shown`` are the inputs and outputs whose memory they keep, ``selves`` the inputs they keep as such,
+    ``again`` those that they read in a walk as they are by then.
     """
 
     sources: int
@@ -20,6 +21,7 @@ class Group:
     selves: set[int] = field(default_factory=set)
     shown: set[int] = field(default_factory=set)
     frees: bool = False
+    again: set[int] = field(default_factory=set)
 
     def take(self, holder: Holder | Group) -> None:
         """Adds a node."""
@@ -27,6 +29,7 @@ class Group:
         self.selves |= holder.selves
         self.shown |= holder.shown
         self.frees |= holder.frees
+        self.again |= holder.again
 
 
 def united(groups: Iterable[Group]) -> Group:
@@ -50,7 +53,7 @@ class Holding:
         for holder, home in zip(holders, homes, strict=True):
             reached.append(self._sources(holder, home, homes, reached))
             number = self._part(home)
-            if number is not None and (holder.frees or holder.saved or holder.shown):
+            if number is not None and (holder.frees or holder.saved or holder.shown or holder.again):
                 self.groups[number].setdefault(reached[-1], Group(reached[-1])).take(holder)
 
     def _sources(self, holder: Holder, home: int, homes: Sequence[int], reached: Sequence[int]) -> int:

@@ -86,4 +86,5 @@ def mapped(graph: Graph, images: Mapping[Node, Node], further: Sequence[Output])
         bound=tuple((symbol, images[node], dimension) for symbol, node, dimension in graph.bound),
         kept=tuple(images[node] for node in graph.kept),
         lasting=frozenset(images[node] for node in graph.lasting if node in images),
+        regions={images[node]: region for node, region in graph.regions.items() if node in images},
     )

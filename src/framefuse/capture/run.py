@@ -6,6 +6,7 @@ from framefuse.capture import known, opcodes
 from framefuse.capture.callables import (
     attribute_functions,
     autocast,
+    checkpoints,
     class_making,
     constructors,
     copy_functions,
@@ -57,6 +58,7 @@ ROWS = (
     attribute_functions,
     autocast,
     buckets,
+    checkpoints,
     class_making,
     constructors,
     copy_functions,

@@ -77,6 +77,7 @@ def holders(graph: Graph, trace: Trace) -> tuple[Holder, ...] | None:
             selves,
             frozenset(place for storage in holder.storages for place in of_outputs.get(storage, ())),
             holder.frees,
+            frozenset(place for storage in holder.again for place in of_inputs.get(storage, ())),
         )
         for number, holder in enumerate(trace.autograd.holders)
         for selves in (frozenset(places[value] for value in holder.selves if value in places),)

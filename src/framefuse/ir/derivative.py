@@ -18,7 +18,8 @@ class Saved:
     ``node`` is the value in the primal graph of its piece. With ``memory`` not the tensor is kept but its memory: it
     may be given other memory, as by ``tensor.data = ...``, or belong to the node that keeps it. ``settles``: the plan
     itself writes it after the node was made, so the version to compare with is that at the end of the call. An ``own``
-    one may be the contents with which input number ``history`` came: to autograd it is that input then.
+    one may be the contents with which input number ``history`` came: to autograd it is that input then. What is read
+    ``again`` is read as it is by then, and may be written.
     """
 
     node: Node
@@ -27,6 +28,7 @@ class Saved:
     memory: bool = False
     settles: bool = False
     history: int | None = None
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,8 @@ class Holder:
     """One node of eager's autograd graph, in terms of a graph: it made the outputs at the places ``made``, its
     gradients go to the holders number ``onto``, which stand before it, and to inputs number ``inputs``. It saved the
     memory of the inputs ``saved``, of these the ``selves`` as the tensors that they are, and of the outputs at
-    ``shown``. ``frees``: a second walk through it is an error, unless the graph was retained.
+    ``shown``. ``frees``: a second walk through it is an error, unless the graph was retained. Of the inputs ``again``
+    it reads in a walk what they hold by then.
     """
 
     made: tuple[int, ...]
@@ -44,6 +47,7 @@ class Holder:
     selves: frozenset[int]
     shown: frozenset[int]
     frees: bool
+    again: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,8 @@ class Graph:
     over symbols before it.
     ``shown`` are the views whose own gradients may be asked: results of ``late`` calls that autograd has to find on the
     way from what was computed from them to what they are views of.
+    ``regions`` numbers the checkpoints of the program for the nodes that were made in them: where nobody outside of
+    its region reads such a value, it is computed again for gradients and not saved.
     """
 
     name: str
@@ -155,6 +157,7 @@ class Graph:
     lasting: frozenset[Node] = frozenset()
     sizes: tuple[tuple[Symbol, tuple[Expr, ...]], ...] = ()
     shown: tuple[int, ...] = ()
+    regions: dict[Node, int] = field(default_factory=dict)
 
     @property
     def trains(self) -> bool:

@@ -58,6 +58,7 @@ class Call:
     known semantics). ``random`` is true if the call advanced a generator. ``unreached`` are operands that require grad
     and get none: eager's autograd does not lead to them. ``reshapes``: the program called the in-place form, so the
     result is the operand's own object in new sizes. ``warns``: it warned, which is an effect of the trace.
+    ``region`` numbers the checkpoint it was made in, 0 for none: what it gives is computed again for gradients.
     """
 
     target: Value
@@ -73,6 +74,7 @@ class Call:
     unreached: tuple[int, ...] = ()
     reshapes: bool = False
     warns: bool = False
+    region: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,8 @@ class Holder:
     """One node of eager's autograd graph. Its gradients go to the nodes number ``onto``, which stand before it, and to
     the ``inputs`` of the trace. It saved the memory of ``storages``; of the inputs among them ``selves`` as the tensors
     that they are, and with ``more`` memory that no value of the trace has. ``frees``: a second walk through it is an
-    error, unless the graph was retained.
+    error, unless the graph was retained. ``again`` is memory of inputs that a checkpoint reads again in a walk, as it
+    is by then.
     """
 
     onto: tuple[int, ...]
@@ -133,6 +136,7 @@ class Holder:
     selves: frozenset[int]
     frees: bool
     more: bool = False
+    again: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

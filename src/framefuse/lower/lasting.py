@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from framefuse.errors import Stop
 from framefuse.ir.graph import Node
@@ -41,6 +42,11 @@ class Lasting:
     def begin(self) -> None:
         """The next call is lowered."""
         self.starts.append(len(self.builder.nodes))
+
+    def by_call(self) -> Iterator[Sequence[Node]]:
+        """The nodes that the lowering of each call made."""
+        for start, end in pairwise((*self.starts, len(self.builder.nodes))):
+            yield self.builder.nodes[start:end]
 
     def made(self, call: Call, value: int, node: Node) -> Node:
         """The contents that a call gave or wrote. What eager keeps as a copy is marked, since the operand may be
@@ -88,10 +94,9 @@ class Lasting:
         """Those among the nodes that are alive, once all calls are lowered."""
         if self.holders:
             seen = {source(self.values.contents[value]) for value in (*self.values.inputs, *leaving)}
-            ends = [*self.starts[1:], len(self.builder.nodes)]
-            for call, start, end in zip(self.trace.calls, self.starts, ends, strict=True):
-                if start < end:
-                    self._of_call(call, self.builder.nodes[start:end], seen)
+            for call, nodes in zip(self.trace.calls, self.by_call(), strict=True):
+                if nodes and not call.region:  # a checkpoint computes again from what there is by then
+                    self._of_call(call, nodes, seen)
         self.found |= self.builder.held
         return frozenset(node for node in live if node in self.found)
 

@@ -22,6 +22,7 @@ from framefuse.ir.torch_calls import TABLE, counts, norm
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, outside, refs
 from framefuse.ir.values import Value
 from framefuse.lower.autocast import COMPOSED, Autocast
+from framefuse.lower.checkpointed import regions
 from framefuse.lower.complex_clusters import by_parts
 from framefuse.lower.complex_numbers import Parts
 from framefuse.lower.context import Lowering
@@ -125,6 +126,7 @@ class _Lowerer:
             late=tuple(leaving.late),
             kept=kept,
             lasting=self.lasting.nodes(live, self.leaving),
+            regions=regions(self.trace, self.lasting.by_call(), live),
         )
 
     # ---- inputs ------------------------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ typedef struct {
     PyObject *to_save, *materialize, *saved_tensors, *clear_saved;
     /* strong: what a walk that wants some gradients checks and frees; a dict of the answers */
     PyObject *part, *parts;
-    /* owned: of each watched tensor: 0, or its memory is kept and not the tensor; output 0 is 1, an input -1 */
+    /* owned: of each watched tensor: 0, or its memory is kept and not the tensor; output 0 is 1, an input -1. One that
+       is READ_AGAIN is kept itself, and nobody asks whether it was written. */
     int32_t *memory;
     bool frees;                           /* a second walk of all is an error */
     Py_ssize_t inputs, outputs, watched, through, own, roots, numbers;
@@ -174,6 +175,8 @@ static PyObject *tuple_of(PyObject *const *items, Py_ssize_t count)
 
 static Py_ssize_t watched_of(const Attach *attach) { return attach->watched + attach->through; }
 
+enum { READ_AGAIN = -2 };
+
 static Held *hold(Attach *attach, PyObject *const *values, bool hooked)
 {
     Py_ssize_t watched = watched_of(attach), roots = watched + attach->own,
@@ -193,7 +196,8 @@ static Held *hold(Attach *attach, PyObject *const *values, bool hooked)
     for (Py_ssize_t i = 0; i < count; i++) {
         if (held->torch_has && i >= attach->watched && i < roots)
             continue;
-        held->items[i] = i < watched && attach->memory[i] ? abi_call("detach", &values[i], 1) : Py_NewRef(values[i]);
+        bool apart = i < watched && attach->memory[i] && attach->memory[i] != READ_AGAIN;
+        held->items[i] = apart ? abi_call("detach", &values[i], 1) : Py_NewRef(values[i]);
         if (!held->items[i]) {
             Py_DECREF(held);
             return NULL;
@@ -302,6 +306,8 @@ static bool written_since(const Held *held, Py_ssize_t item, int64_t expected)
 static int unchanged(const Held *held, Py_ssize_t item, int64_t expected)
 {
     if (LIKELY(!written_since(held, item, expected)))
+        return 0;
+    if (item < watched_of(held->attach) && held->attach->memory[item] == READ_AGAIN)
         return 0;
     int32_t output = item < watched_of(held->attach) ? held->attach->memory[item] - 1 : -1;
     PyObject *name = output < 0 ? Py_NewRef(Py_None) : PyObject_GetAttrString(held->attach->near[0], "__name__");

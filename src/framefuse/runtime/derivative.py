@@ -146,11 +146,15 @@ class _Side:
 
 
 def _memory(piece: Piece) -> dict[int, int | None]:
-    """The watched tensors that are kept as their memory, with the piece's outputs that they are."""
+    """The watched tensors that are kept as their memory, with the piece's outputs that they are, and READ_AGAIN for
+    those that may be written.
+    """
     places = {place: number for number, place in enumerate(piece.outputs)}
+    again = {number: READ_AGAIN for number, entry in enumerate(piece.watched) if entry.again}
     kept = [(number, entry) for number, entry in enumerate(piece.watched) if entry.memory]
-    return {number: places[entry.place] if entry.kind == "output" else None for number, entry in kept}
+    return again | {number: places[entry.place] if entry.kind == "output" else None for number, entry in kept}
 
 
+READ_AGAIN = -3  # as native/autograd.c has it
 AUTOCAST = ("cpu", "cuda")  # the device types for which it may be on
 LIMIT = 32  # cases of one backward: which gradients came, how they lie, which are wanted

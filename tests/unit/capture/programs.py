@@ -1323,7 +1323,7 @@ def functionalize_inside():
     return f, one
 
 
-@program(stop="transform")
+@program()
 def checkpoint_inside():
     from torch.utils.checkpoint import checkpoint
 

@@ -107,6 +107,7 @@ class Recorder:
         self.mode_calls = 0
         self.mode_arguments: tuple[int, ...] = ()  # the ids of what the last of them was given
         self.paused = False
+        self.region = 0  # the checkpoint that the program is in
         self.first_module_call = True
         self.works: dict[int, tuple[dist.Work, tuple[Ref, ...]]] = {}  # collectives under way, with what they fill
         self.scalars = Scalars(self)
@@ -529,6 +530,7 @@ class Recorder:
                     casts_now(),
                     () if written or not prepared.grad_enabled else self._unreached(operands, first),
                     warns=self._warned,
+                    region=self.region,
                 )
             )
         except Exception as fault:
@@ -557,7 +559,7 @@ class Recorder:
             self.calls.append(
                 Call(
                     out_of_place, name.removesuffix("_"), prepared.recorded, prepared.named, Ref(number), self.placed(),
-                    grad_enabled=prepared.grad_enabled, reshapes=True,
+                    grad_enabled=prepared.grad_enabled, reshapes=True, region=self.region,
                 )
             )  # fmt: skip
         return out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeGuard
@@ -43,10 +44,24 @@ class Write:
         )
 
 
+@dataclass(slots=True)
+class Checkpoint:
+    """What torch's checkpoint of a function kept: its arguments. The nodes of autograd that were made in it have the
+    numbers from ``first`` up to ``last``; what they save is dropped, and nobody may look at it, since that would
+    compute it again. ``read`` is the memory that its calls of torch read, by number.
+    """
+
+    first: int
+    kept: tuple[torch.Tensor, ...]
+    last: int = 0
+    read: frozenset[int] = frozenset()
+
+
 class Entrances:
     """Where a walk back ends: the inputs of a trace, as autograd knew them when they came."""
 
     def __init__(self) -> None:
+        self.checkpoints: list[Checkpoint] = []
         self.leaves: dict[int, int] = {}  # by identity of the tensor
         self.nodes: dict[tuple[int, int], int] = {}  # by identity of the node and which of its outputs
         self.known: dict[int, Node] = {}
@@ -161,6 +176,9 @@ class _Reading:
                 number = self.entrances.leaves.get(id(child.variable))  # type: ignore[attr-defined]
             if number is not None:
                 ends.append(number)
+        checkpoint = self._checkpoint(node)
+        if checkpoint is not None:
+            return self._in_checkpoint(checkpoint, before, ends)
         saved, frees = _saved(node)
         if id(node) in self.entrances.writes:
             write = self.entrances.writes[id(node)][1]
@@ -178,6 +196,30 @@ class _Reading:
             frozenset(self.selves[id(tensor)] for tensor in saved if id(tensor) in self.selves),
             frees,
             not addresses <= self.storages.keys(),
+        )
+
+    def _checkpoint(self, node: Node) -> Checkpoint | None:
+        """The outermost checkpoint that a node was made in."""
+        if not self.entrances.checkpoints:
+            return None
+        number = node._sequence_nr()
+        return next((each for each in self.entrances.checkpoints if each.first <= number < each.last), None)
+
+    def _in_checkpoint(self, checkpoint: Checkpoint, before: Iterable[Node], ends: Iterable[int]) -> Holder:
+        """A node whose saved values are made again, from what the checkpoint kept and what else it read."""
+        addresses = set()
+        for tensor in checkpoint.kept:
+            storage = tensor.untyped_storage()
+            self.sizes[storage._cdata] = storage.nbytes()
+            addresses.add(storage._cdata)
+        given = {self.storages[address] for address in self.given if address in self.storages}
+        return Holder(
+            tuple(dict.fromkeys(self.numbers[id(child)] for child in before)),
+            tuple(dict.fromkeys(ends)),
+            frozenset(self.storages[address] for address in addresses if address in self.storages),
+            frozenset(self.selves[id(tensor)] for tensor in checkpoint.kept if id(tensor) in self.selves),
+            True,
+            again=checkpoint.read & given,
         )
 
 
@@ -289,6 +331,17 @@ def _saved(node: Node) -> tuple[list[torch.Tensor], bool]:
     return tensors, frees
 
 
+def _unheard() -> AbstractContextManager[object]:
+    """Keeps what is saved from hooks that are active, as those of a checkpoint are, which counts it."""
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
+        return nullcontext()
+    return torch.autograd.graph.saved_tensors_hooks(_itself, _itself)
+
+
+def _itself(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
 def _on_stand_ins(
     function: Function, args: Sequence[Value], kwargs: Mapping[str, Value], required: bool
 ) -> Write:
@@ -305,7 +358,8 @@ def _on_stand_ins(
     target = args[0]
     try:
         stand_ins[id(target)] = target, stand_in(target).detach().requires_grad_(required).clone()
-        function(*map(stand_in, args), **{name: stand_in(value) for name, value in kwargs.items()})
+        with _unheard():
+            function(*map(stand_in, args), **{name: stand_in(value) for name, value in kwargs.items()})
         node = stand_ins[id(target)][1].grad_fn
         saved = [] if node is None else _saved(node)[0]
     except Stale:
