@@ -93,6 +93,17 @@ SCRATCH = 16384  # elements of a private row
 CPU_NARROW = 64  # points in the inner loop below which decoding joined outer axes by division would show
 # Measured, pixel_shuffle by 2 of 4 x 8 x 32 x 32 and 3 x 128 x 128 turned into 128 x 128 x 3: 1 0.3, always 1.0.
 CPU_LEAST = 4  # points of an inner loop below which its turns cost more than its vectors save
+# Measured, float32: a turn of an inner loop that fills no vector, an element whose position is found by division, and
+# what each operand adds that does not lie in the order of the loop. y added to rows of 1, 2, 5 and 13: never 0.4, 0.85,
+# 2.1, 5.0; sin before it 0.17, 0.37, 0.9, 2.1; gelu of tanh of that 0.05, 0.1, 0.26, 0.65.
+CPU_ROW, CPU_FLAT, CPU_GATHER = 1.1, 0.2, 0.3
+# Measured, float32: what adding up the lanes costs a row, and an element that lanes of different rows load or store.
+# Rows of 3, 8, 16 and 32, time along them by that across: sum 1.7, 0.9, 0.46, 0.31, argmax 20, 6.6, 4.0, 2.5, softmax
+# 2.0, 0.86, 0.45, 0.33, logsumexp 11, 4.8, 2.5, 1.6.
+CPU_FOLD = {"sum": 0.6, "any": 1.0, "all": 1.0, "amax": 3.7, "amin": 3.7, "argmax": 29.0, "argmin": 29.0}
+CPU_LANE_LOAD, CPU_LANE_STORE = 0.22, 0.45  # fitted
+CPU_ALONE = 3.0  # times as long a scalar's operation takes as its share of a vector's: it waits; chosen
+CPU_VECTOR = 64  # bytes of a vector; chosen
 CPU_MANY = 8  # turns of a loop that share well between threads; chosen
 # Measured, three pieces of 100 columns: 0 0.25.
 CPU_CAT_PIECES = 3  # ends between pieces of a cat up to which each piece has a vector loop of its own

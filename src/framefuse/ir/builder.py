@@ -157,10 +157,15 @@ class Builder:
             return left
         if left is ONE:
             return right
-        if self.size(left) == 1 and self.size(right) != 1:
+        ones = self.size(left) == 1, self.size(right) == 1
+        if all(ones):  # what is done with the next size would be another thing for each of them
+            self.require("==", left, ONE, "broadcasting")
+            self.require("==", right, ONE, "broadcasting")
+            return left
+        if ones[0]:
             self.require("==", left, ONE, "broadcasting")
             return right
-        if self.size(right) == 1 and self.size(left) != 1:
+        if ones[1]:
             self.require("==", right, ONE, "broadcasting")
             return left
         return self.same_size(left, right, "sizes that broadcast")

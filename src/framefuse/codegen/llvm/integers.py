@@ -65,6 +65,21 @@ def floor_quotient(b: Builder, x: Reg, y: Reg) -> Reg:
     return b.convert("fptosi", b.intrinsic("floor", ratio), "i64")
 
 
+def lane_quotients(b: Builder, start: Reg, y: Reg, lanes: int) -> Reg:
+    """``(start + lane) // y`` of int64 index expressions with start >= 0 and y > 0, for each lane: one division, of the
+    first lane, and how often a multiple of ``y`` was passed since, in floats that hold such small numbers exactly.
+    """
+    whole = floor_quotient(b, start, y)
+    most = b.const(lanes, "i64")
+    left = b.intrinsic("smin", b.sub(y, b.sub(start, b.mul(whole, y))), most)  # lanes before the next multiple
+    step = b.intrinsic("smax", b.intrinsic("smin", y, most), b.const(1, "i64"))
+    behind = b.sub(b.iota("i32", lanes), b.splat(b.convert("trunc", left, "i32"), lanes))
+    middle = b.add(b.convert("sitofp", behind, "float"), b.const(0.5, "float", lanes))
+    per_lane = b.div(b.const(1.0, "float"), b.convert("sitofp", b.convert("trunc", step, "i32"), "float"))
+    passed = b.intrinsic("floor", b.mul(middle, b.splat(per_lane, lanes)))
+    return b.add(b.splat(b.add(whole, b.const(1, "i64")), lanes), b.convert("fptosi", passed, "i64"))
+
+
 def power(b: Builder, dtype: DType, x: Reg, y: Reg) -> Reg:
     """``x ** y`` by squaring, wrapping; negative exponents leave 1 for 1, +-1 for -1 and 0 for the rest, as eager."""
     wide = b.convert("zext" if dtype.kind != "int" else "sext", y, "i64")

@@ -9,7 +9,7 @@ from typing import Any
 
 from framefuse.codegen.llvm.builder import Builder, Reg, Region
 from framefuse.codegen.llvm.casts import HELD, cast
-from framefuse.codegen.llvm.integers import floor_quotient
+from framefuse.codegen.llvm.integers import floor_quotient, lane_quotients
 from framefuse.codegen.llvm.memory import Memory
 from framefuse.codegen.llvm.pointwise import apply
 from framefuse.ir.dtypes import BOOL, FLOAT64, INT64, DType
@@ -344,6 +344,10 @@ class Values:
         if node.op == "computed":
             value: Reg = node.extra(group)
             return value
+        if node.op == "ifloordiv" and node.args[0].op == "axis" and not node.args[1].varying:
+            assert self.lanes is not None
+            start = self.lanes.groups[group].start
+            return lane_quotients(self.b, start, self.get(node.args[1]), self.lanes.count)
         return self._index_arithmetic(node.op, *(self.get(arg, group, node.varying) for arg in node.args))
 
     def _apply(self, node: Node, group: int) -> Reg:

@@ -58,6 +58,7 @@ def rows_of(nest: Nest, sweeps: Sequence[Sweep], written: bool = False) -> tuple
     group = nest.group
     inner = frozenset().union(*(p.inner for p in sweeps))
     order = memory_order([axis for axis in group.axes if axis in (group.rows or ())], primary(nest), group.hints)
+    order = nest.join(order)
     if not order:
         return [], None
     reading = [access for access in nest.accesses if access.address.symbols & inner] or nest.accesses
@@ -66,7 +67,7 @@ def rows_of(nest: Nest, sweeps: Sequence[Sweep], written: bool = False) -> tuple
     if written and best in inner and not any(access.weight and is_along(access.address, best) for access in reading):
         best = vector_axis(axes, nest.accesses, nest.hinted())
     if best in inner:
-        return nest.join(order), None
+        return order, None
     return nest.join([*(axis for axis in order if axis is not best), best]), best
 
 

@@ -27,6 +27,7 @@ class Parameters:
         self.written: set[object] = set()
         self.dtypes: dict[object, DType] = {}
         self.locals: dict[Symbol, Expr] = {}
+        self._placed: dict[Symbol, Expr] = {}
         self._names: dict[object, str] = {}
         self._found: dict[Expr | Real, Symbol] = {}
         self._done: dict[Expr, Expr] = {}
@@ -68,6 +69,13 @@ class Parameters:
         self.locals[local] = value
         self._done.clear()
 
+    def place(self, local: Symbol, value: Expr) -> None:
+        """What an axis of the group is in terms of other axes of it and of the graph's sizes: terms of addresses that
+        hold several such axes may cancel out.
+        """
+        self._placed[local] = value
+        self._done.clear()
+
     @contextmanager
     def apart(self) -> Iterator[None]:
         """Names that are given inside are forgotten again: axes of another group may have the same ones."""
@@ -84,7 +92,7 @@ class Parameters:
         if value.constant is not None:
             return value
         parts: dict[tuple[Atom, ...], Expr] = {}
-        for atoms, factor in value.terms:
+        for atoms, factor in value.substitute(self._placed).terms:
             local = tuple(atom for atom in atoms if is_local(atom))
             rest = Expr(((tuple(atom for atom in atoms if not is_local(atom)), factor),))
             parts[local] = parts[local] + rest if local in parts else rest

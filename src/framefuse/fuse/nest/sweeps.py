@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from framefuse.fuse import costs
@@ -170,21 +170,26 @@ def _time(shape: Shape, cell: Cell, rows: Axes, stored: set[Cell] | frozenset[Ce
 
 def per_point_times(shape: Shape, sweeps: list[Sweep]) -> Mapping[int, float]:
     """For each sweep (by position) the nanoseconds of one point of its loop, loads and stores included."""
-    rows = shape.group.rows or frozenset()
     times: dict[int, float] = {}
     for number, current in enumerate(sweeps):
         total = sum(cell.node.dtype.size for cell in current.roots) * costs.NANOSECONDS_PER_BYTE
-        stack, seen = list(current.targets), set(current.targets)
-        while stack:
-            cell = stack.pop()
-            if current.inner and shape.axes[cell] <= rows:
-                continue
-            if cell.kind in ("load", "reduce"):
-                total += cell.node.dtype.size * costs.NANOSECONDS_PER_BYTE
-                continue
-            total += loop_time(cell.node)
+        for cell in at_points(shape, current):
+            known = cell.kind in ("load", "reduce")
+            total += cell.node.dtype.size * costs.NANOSECONDS_PER_BYTE if known else loop_time(cell.node)
+        times[number] = total
+    return times
+
+
+def at_points(shape: Shape, current: Sweep) -> Iterator[Cell]:
+    """The cells that a sweep computes or loads at each point of its loop."""
+    rows = shape.group.rows or frozenset()
+    stack, seen = list(current.targets), set(current.targets)
+    while stack:
+        cell = stack.pop()
+        if current.inner and shape.axes[cell] <= rows:
+            continue
+        yield cell
+        if cell.kind not in ("load", "reduce"):
             fresh = [kid for kid in cell.kids if kid not in seen]
             seen.update(fresh)
             stack.extend(fresh)
-        times[number] = total
-    return times

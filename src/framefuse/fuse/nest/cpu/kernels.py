@@ -8,14 +8,16 @@ from framefuse.fuse import costs
 from framefuse.fuse.addressing.strided import Strides
 from framefuse.fuse.grouping.cells import Group
 from framefuse.fuse.nest.cpu.column_tiles import column_tiles, may_tile
+from framefuse.fuse.nest.cpu.flat import flat_loop, may_flatten
 from framefuse.fuse.nest.cpu.loops import around
 from framefuse.fuse.nest.cpu.scans import scan_kernel
+from framefuse.fuse.nest.cpu.short_rows import side_by_side
 from framefuse.fuse.nest.cpu.square_tiles import square_tiles
 from framefuse.fuse.nest.cpu.two_stages import may_stage, two_stages
 from framefuse.fuse.nest.forms import Runs, crossing_axis, is_along, primary, rows_of, runs_of, title_of, work_of
 from framefuse.fuse.nest.loop_order import memory_order, vector_axis
 from framefuse.fuse.nest.nest import Built, Nest
-from framefuse.fuse.nest.sweeps import Sweep, choose_saved, shape_of, sweeps_of
+from framefuse.fuse.nest.sweeps import Sweep, choose_saved, per_point_times, shape_of, sweeps_of
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol, expr
 from framefuse.ir.target import CPU, Target
@@ -35,6 +37,8 @@ def build_kernels(
         return [_pointwise(nest, title)]
     sweeps = sweeps_of(shape)
     rows, vector = rows_of(nest, sweeps, written=True)
+    if vector is None and side_by_side(nest, sweeps, rows):
+        vector = rows[-1]
     runs = runs_of(nest, sweeps, vector)
     work = work_of(nest, sweeps)
     if vector is None and threads and may_stage(nest, sweeps, rows, work):
@@ -54,12 +58,15 @@ def _pointwise(nest: Nest, title: str) -> Built:
         with nest.scope() as scope:
             nest.point(sweeps[0], ())
         return nest.built(title, scope.body, expr(1), work, False)
+    order = nest.join(order)  # a row of single elements is no row: what is along memory is one loop
     lane = vector_axis(order, nest.accesses, nest.hinted())
     axes = nest.join([*(axis for axis in order if axis is not lane), lane])
     if len(axes) > 1 and nest.hinted()[axes[-1]] < costs.CPU_LEAST:
         lane = vector_axis(axes[:-1], nest.accesses, nest.hinted())
         if any(access.weight and is_along(access.address, lane) for access in nest.accesses):
             axes = [*(axis for axis in axes if axis is not lane), lane]
+    if may_flatten(nest, axes, per_point_times(nest.shape, sweeps)[0]):
+        return nest.built(title, *flat_loop(nest, axes, lambda: nest.point(sweeps[0], ())), work, True)
     across = crossing_axis(nest, axes)
     if across is not None:
         return square_tiles(nest, axes, across, sweeps[0], title, work)

@@ -25,13 +25,32 @@ def test_a_short_inner_axis_is_no_vector_loop(colours):
     check(graph, schedule, torch.randn(colours, 64, 128))
 
 
-def test_an_axis_that_nothing_lies_along_is_no_better():
+def flat(schedule):
+    """The extents of the loops in which vectors run over all points."""
+    loops = [s for kernel in kernels(schedule) for s in statements(kernel.body) if isinstance(s, Loop)]
+    return [loop.extent.constant for loop in loops if loop.kind is LoopKind.PARALLEL_VECTOR]
+
+
+@pytest.mark.parametrize(("width", "one"), [(1, True), (2, True), (8, False), (16, False), (64, False)])
+def test_rows_that_fill_no_vector_are_one_loop(width, one):
+    """What is along memory there is read as it lies, and the rest at positions that are found by division."""
     b = Builder()
-    x, signs = b.input((64, 2)), b.input((2,))
-    graph = b.graph(b.mul(x, b.expand(signs, (64, 2))))
+    x, signs = b.input((64, width)), b.input((width,))
+    graph = b.graph(b.mul(x, b.expand(signs, (64, width))))
     schedule = fuse(graph)
-    assert lengths(schedule) == [2]
-    check(graph, schedule, torch.randn(64, 2), torch.randn(2))
+    assert (flat(schedule), lengths(schedule)) == (([64 * width], []) if one else ([], [width]))
+    check(graph, schedule, torch.randn(64, width), torch.randn(width))
+
+
+@pytest.mark.parametrize(("width", "across"), [(2, True), (5, True), (40, False)])
+@pytest.mark.parametrize("op", ["sum", "amax"])
+def test_short_rows_are_reduced_side_by_side(op, width, across):
+    b = Builder()
+    x = b.input((640, width))
+    graph = b.graph(b.reduce(op, x, 1, keep=False))
+    schedule = fuse(graph)
+    assert flat(schedule) == ([640] if across else []) and lengths(schedule) == ([] if across else [width])
+    check(graph, schedule, torch.randn(640, width))
 
 
 @pytest.mark.parametrize("colours", [4, 5])
