@@ -53,6 +53,7 @@ SHARED = {
     "numbers": "run-time numbers: expressions, and values that carry them", "passes": "a list of named passes",
     "patterns": "graphs to find and replace", "pointwise": "pointwise primitives", "pooling": "pooling",
     "products": "matrix products", "reductions": "reductions", "registry": "what decorators fill",
+    "results": "results and their memory",
     "rewrite": "one form of a program made out of another", "saved": "what a forward keeps for its backward",
     "scans": "running sums",
     "target": "a device that code is made for", "tuning": "measured choices", "two_stages": "reductions in two kernels",
