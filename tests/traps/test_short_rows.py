@@ -44,17 +44,3 @@ def test_short_rows_of_any_width(name, kind, dtype):
             least = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float64: 1e-12}[dtype]
             torch.testing.assert_close(found.double(), exact, rtol=least, atol=least * 4, equal_nan=True)
     assert framefuse.explain(fast).hits >= 9
-
-
-def test_a_size_of_one_that_is_no_batch_is_a_case_of_its_own():
-    """Code for any size would ask at each element where it broadcasts; a batch may grow."""
-    fast = framefuse.compile(lambda x, y: x.sin() + y)
-    fast(torch.randn(1, 4, 1), torch.randn(1, 1, 1))
-    with framefuse.assert_compiles(1, fast):
-        for shape in ((1, 4, 1), (1, 9, 1), (1, 9, 5), (1, 4, 7)):
-            x, y = torch.randn(shape), torch.randn(1, 1, shape[-1])
-            torch.testing.assert_close(fast(x, y), x.sin() + y)
-    grown = framefuse.compile(lambda x: x.softmax(1) * 2)
-    grown(torch.randn(1, 6))
-    with framefuse.assert_compiles(0, grown):
-        torch.testing.assert_close(grown(x := torch.randn(8, 5)), x.softmax(1) * 2)

@@ -321,7 +321,8 @@ def test_whole_steps_follow_eagers_losses(text: str, clip: str) -> None:
             del compiled[:]
     listeners.pop()
     assert not compiled, compiled
-    assert ours.__framefuse__.dispatch.hits >= 45 and not ours.__framefuse__.reasons
+    # All but the first calls, and those that are weighed against compiled ones, which run eagerly.
+    assert ours.__framefuse__.dispatch.hits >= 44 and not ours.__framefuse__.reasons
     for left, right in zip(pair[0].model.parameters(), pair[1].model.parameters(), strict=True):
         torch.testing.assert_close(right, left, rtol=1e-3, atol=1e-4)
 

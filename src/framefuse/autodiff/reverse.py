@@ -115,13 +115,10 @@ class _Sweep:
         if node.op == "library":
             self._call(node, need)
         elif node.op == "result":
-            call = node.inputs[0]
-            if gradient is ZERO and isinstance(call.attr("target"), Taped):  # torch's own derivative may refuse
-                gradient = self.builder.full(0, node.dtype, node.shape, node.device)
             if isinstance(gradient, Node):
-                self.calls.setdefault(call, {})[node.attr("path")] = gradient
+                self.calls.setdefault(node.inputs[0], {})[node.attr("path")] = gradient
             elif gradient is ZERO:
-                self.zero.add(call)
+                self.zero.add(node.inputs[0])
         elif isinstance(gradient, Zero):
             for operand, wanted in zip(node.inputs, need, strict=True):
                 if wanted:

@@ -157,15 +157,10 @@ class Builder:
             return left
         if left is ONE:
             return right
-        ones = self.size(left) == 1, self.size(right) == 1
-        if all(ones):  # what is done with the next size would be another thing for each of them
-            self.require("==", left, ONE, "broadcasting")
-            self.require("==", right, ONE, "broadcasting")
-            return left
-        if ones[0]:
+        if self.size(left) == 1 and self.size(right) != 1:
             self.require("==", left, ONE, "broadcasting")
             return right
-        if ones[1]:
+        if self.size(right) == 1 and self.size(left) != 1:
             self.require("==", right, ONE, "broadcasting")
             return left
         return self.same_size(left, right, "sizes that broadcast")

@@ -13,7 +13,6 @@ PROGRAMS = {
     "in place": lambda a, b: (a * 1).floor_divide_(b) * a,
     "not asked": lambda a, b: a * b + (a // b).detach(),
     "of a constant": lambda a, b: a * (b.detach() // 2),
-    "emptied": lambda a, b: (a // 2 + b).zero_() + a,
     "rounded": lambda a, b: torch.div(a, b, rounding_mode="floor") + a * b,
 }
 

@@ -331,9 +331,7 @@ class Recorder:
         marked = tensor.__dict__.get(DIMENSIONS, {})
         sizes: list[Symbol | int] = []
         for dim, size in enumerate(tensor.shape):
-            # One that is no batch is rather a column, or a mask's: code for any size would ask where it broadcasts.
-            column = size == 1 and dim > 0
-            if not marked.get(dim, not (fixed or column)):
+            if not marked.get(dim, not fixed):
                 sizes.append(size)
                 continue
             symbol = self.size_symbols[(number, dim)] = self.relations.new_symbol("s", size)

@@ -67,19 +67,22 @@ def emit(kernel: Kernel, special: Specialisation) -> Module:
     hints, fitted, nest = special.hints, special.fitted, optimised(kernel)
     kernel = nest.kernel
     blocks, integers = choose(kernel, hints, special.choice), width(kernel, hints, special.guarded)
-    work, name = _body(nest, blocks, integers), function_name(kernel.title)
+    steady = blocks.steady if fitted else frozenset()
+    work, name = _body(nest, blocks, integers, steady), function_name(kernel.title)
     constants = tuple((f"BLOCK{place}", size) for place, size in enumerate(blocks.shape))
     numbers = [n.symbol for n in kernel.numbers if n.symbol in integers.numbers and _steps(hints.get(n.symbol, 0))]
     single = slides(kernel, hints)
     # Long code, which arithmetic bounds, is not written twice.
     steps = special.aligned and not single and (blocks.simple or fitted)
-    whole = [number for number in numbers if steps and work.reads(work.names[number])]
+    whole = {number: STEP for number in numbers if steps and work.reads(work.names[number])}
+    whole |= {number: max(blocks.points, whole.get(number, 1)) for number in sorted(steady, key=lambda n: n.name)}
     fits: tuple[Fit, ...] = ()
     if not whole and not blocks.held:
         functions = [work.function(name, constants)]
     else:
-        row = _body(nest, blocks.holding, integers) if blocks.held else work
-        likely = _Likely(work, blocks, whole, work.filled(blocks, hints))
+        row = _body(nest, blocks.holding, integers, steady) if blocks.held else work
+        equal = frozenset(number for number in steady if hints[number] == blocks.points)
+        likely = _Likely(work, blocks, whole, work.filled(blocks, hints), equal)
         functions = [work.function("work", constants)] if row is work or not fitted else []
         if row is not work:
             functions.insert(0, row.function("row", constants))
@@ -95,24 +98,29 @@ def emit(kernel: Kernel, special: Specialisation) -> Module:
 
 @dataclass(frozen=True, slots=True)
 class _Likely:
-    """What numbers like the recorded ones are: multiples of :data:`STEP` those of ``whole``, and the vector loops that
-    are held fit their blocks. One of them that is ``filled`` (its number and the constant of its block) is known: rows
-    are one whole tile, without a mask.
+    """What numbers like the recorded ones are: multiples of what ``whole`` says, and the vector loops that are held fit
+    their blocks. One of them that is ``filled`` (its number and the constant of its block) is known: rows are one whole
+    tile, without a mask. So are those that are ``equal`` to the points of a program.
     """
 
     work: _Body
     blocks: Blocks
-    whole: Sequence[Symbol]
+    whole: Mapping[Symbol, int]
     filled: tuple[Symbol, str] | None
+    equal: frozenset[Symbol] = frozenset()
 
     def fits(self) -> tuple[Fit, ...]:
         """What a launch of code for such numbers alone must check."""
+        points = self.blocks.points
+        known = {number: Fit(number.expr, low=points, high=points) for number in self.whole if number in self.equal}
         if self.filled is not None:
             number, constant = self.filled
             size = self.blocks.shape[int(constant.removeprefix("BLOCK"))]
-            return Fit(number.expr, low=size, high=size), *(Fit(n.expr, STEP) for n in self.whole if n is not number)
-        rows = (Fit(loop.extent, high=self.blocks.loops[id(loop)].block) for loop in self.blocks.held)
-        return (*(Fit(number.expr, STEP) for number in self.whole), *dict.fromkeys(rows))
+            known[number] = Fit(number.expr, low=size, high=size)
+        fits = [*known.values(), *(Fit(n.expr, step) for n, step in self.whole.items() if n not in known)]
+        if self.filled is None:
+            fits += (Fit(loop.extent, high=self.blocks.loops[id(loop)].block) for loop in self.blocks.held)
+        return tuple(dict.fromkeys(fits))
 
     def only(self, function: str) -> list[str]:
         """Calls the ``function`` for such numbers."""
@@ -121,7 +129,8 @@ class _Likely:
     def first(self, function: str) -> list[str]:
         """Calls the ``function`` for such numbers where they are, else ``work``."""
         names = self.work.names
-        tests = [f"({names[number]} % {STEP} == 0)" for number in self.whole] + self.work.fits(self.blocks)
+        tests = [f"({names[number]} % {step} == 0)" for number, step in self.whole.items()]
+        tests += self.work.fits(self.blocks)
         lines = []
         if self.filled is not None:
             number, constant = self.filled
@@ -142,8 +151,10 @@ class _Likely:
 
     def _arguments(self, full: bool, stepped: bool) -> list[str]:
         """The arguments of a function for any numbers (neither), for rows that are one whole tile, for multiples."""
-        known = {self.work.names[number]: f"{self.work.names[number]} // {STEP} * {STEP}" for number in self.whole}
-        known = known if stepped else {}
+        names = self.work.names
+        known = {names[n]: f"{names[n]} // {step} * {step}" for n, step in self.whole.items()} if stepped else {}
+        for number in self.equal if stepped else ():
+            known[names[number]] = f"{names[number]} * 0 + {self.blocks.points}"
         if full and self.filled is not None:
             name = self.work.names[self.filled[0]]
             known[name] = f"{name} * 0 + {self.filled[1]}"  # of the number's type
@@ -188,7 +199,7 @@ class _Body:
         return f"@triton.jit\ndef {name}({signature}):\n{body}\n"
 
 
-def _body(nest: Optimised, blocks: Blocks, integers: Width) -> _Body:
+def _body(nest: Optimised, blocks: Blocks, integers: Width, steady: frozenset[Symbol]) -> _Body:
     kernel = nest.kernel
     b = Builder()
     b.taken |= {"row", "work", *(f"BLOCK{place}" for place in range(blocks.rank))}
@@ -199,7 +210,7 @@ def _body(nest: Optimised, blocks: Blocks, integers: Width) -> _Body:
         dtype = FLOAT64 if number.real else INT64
         values.indices.symbols[number.symbol] = Tile(b.fresh(number.symbol.name), dtype)
     names = {number.symbol: values.indices.symbols[number.symbol].text for number in kernel.numbers}
-    Loops(b, values, blocks, nest).statements(kernel.body)
+    Loops(b, values, blocks, nest, steady).statements(kernel.body)
     return _Body([*values.buffers.values(), *names.values()], names, b.lines)
 
 

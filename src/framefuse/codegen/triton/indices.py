@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from framefuse.codegen.triton.builder import Builder, Tile
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.loops import Index, Kernel, Let, Loop
 from framefuse.ir.loops.walk import positions, statements
 from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Symbol
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """Points of an axis, which begin at ``first`` and go on by ``along``, a tile that differs along ``place``. They are
+    in one turn of each of the ``numbers``: what it leaves is the same for all of them, or grows by one.
+    """
+
+    axis: Expr
+    numbers: frozenset[Symbol]
+    first: str
+    along: str
+    place: int
+
+    def holds(self, atom: Floordiv | Modulo) -> bool:
+        return atom.left is self.axis and any(atom.right is number.expr for number in self.numbers)
 
 
 class Indices:
@@ -19,6 +37,7 @@ class Indices:
         self.b = b
         self.symbols: dict[Symbol, Tile] = {}
         self.positive = _never_negative(kernel)
+        self.steady: Steady | None = None
 
     def index(self, value: Expr) -> Tile:
         """An index expression, of the integer type of its parts; a name or a literal."""
@@ -56,6 +75,8 @@ class Indices:
         return tile or self.b.remember((self, atom), self._division_or_extreme(atom))
 
     def _division_or_extreme(self, atom: Floordiv | Modulo | Minimum | Maximum) -> Tile:
+        if isinstance(atom, (Floordiv, Modulo)) and self.steady is not None and self.steady.holds(atom):
+            return self._steady_division(self.steady, atom)
         left, right = self.index(atom.left), self.index(atom.right)
         axes = left.axes | right.axes
         if isinstance(atom, (Minimum, Maximum)):
@@ -67,6 +88,13 @@ class Indices:
         else:
             text = f"device.{'floor_quotient' if whole else 'floor_rest'}({left.text}, {right.text})"
         return Tile(self.b.named(text, "k0"), INT64, axes)
+
+    def _steady_division(self, steady: Steady, atom: Floordiv | Modulo) -> Tile:
+        right = self.index(atom.right)
+        if isinstance(atom, Floordiv):
+            return Tile(self.b.named(f"{steady.first} // {right.text}", "k0"), INT64)
+        text = f"{steady.first} % {right.text} + {steady.along}"
+        return Tile(self.b.named(text, "k0"), INT64, frozenset((steady.place,)))
 
     def never_negative(self, value: Expr) -> bool:
         return _is_never_negative(value, self.positive)

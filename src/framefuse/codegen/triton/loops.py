@@ -11,6 +11,7 @@ from framefuse.codegen.triton import reductions, squares
 from framefuse.codegen.triton.blocks import Blocks, Dimension, upper
 from framefuse.codegen.triton.builder import TYPES, Builder, Tile
 from framefuse.codegen.triton.casts import cast
+from framefuse.codegen.triton.indices import Steady
 from framefuse.codegen.triton.online import Pair, pairs
 from framefuse.codegen.triton.pointwise import apply
 from framefuse.codegen.triton.reductions import Running
@@ -39,10 +40,15 @@ MOST = {"tl.int32": 2**31 - 1, "tl.int64": 2**63 - 1}
 
 
 class Loops:
-    """Writes statements at the point where ``values`` stands. ``open`` are the dimensions of the loops around it."""
+    """Writes statements at the point where ``values`` stands. ``open`` are the dimensions of the loops around it, and
+    ``steady`` the numbers that divide the parallel axis at ends of programs alone.
+    """
 
-    def __init__(self, b: Builder, values: Values, blocks: Blocks, nest: Optimised | None = None) -> None:
-        self.b, self.values, self.blocks = b, values, blocks
+    def __init__(
+        self, b: Builder, values: Values, blocks: Blocks, nest: Optimised | None = None,
+        steady: frozenset[Symbol] = frozenset(),
+    ) -> None:  # fmt: skip
+        self.b, self.values, self.blocks, self.steady = b, values, blocks, steady
         self.open: frozenset[int] = frozenset()
         self.running: dict[str, Running] = {}
         self.lanes: dict[str, Lanes] = {}  # of sums of squared distances
@@ -296,6 +302,10 @@ class Loops:
             self.values.indices.symbols[statement.axis] = Tile(name, INT64)
         else:
             start = f"{program} * BLOCK{dimension.place}"
+            if self.steady:
+                start = self.b.named(start, "first")
+                along = self._range(dimension)
+                self.values.indices.steady = Steady(statement.axis.expr, self.steady, start, along, dimension.place)
             self.b.line(f"{name} = {start} + {self._range(dimension)}")
             self._enter(statement, dimension, name)
             self._limit(statement.extent, dimension, name)

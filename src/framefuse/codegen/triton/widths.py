@@ -30,9 +30,9 @@ def width(kernel: Kernel, hints: Mapping[Symbol, int], guarded: bool) -> Width:
     outgrow them are recorded anew, which is rare. Group norm of 112 x 64 x 512 x 512 by narrow ones takes 0.57 of the
     time (H200).
     """
-    bounds = _Bounds(kernel)
+    bounds = _Bounds(kernel, hints)
     limits = list(dict.fromkeys(bounds.all()))
-    limits += [n.symbol.expr for n in kernel.numbers if not n.real and n.symbol in bounds.used]
+    limits += [bounds.size(n.symbol) for n in kernel.numbers if not n.real and n.symbol in bounds.used]
     used = frozenset(bounds.used)
     known = [limit.constant for limit in limits if limit.constant is not None]
     open_ = tuple(limit for limit in limits if limit.constant is None)
@@ -44,12 +44,13 @@ def width(kernel: Kernel, hints: Mapping[Symbol, int], guarded: bool) -> Width:
 
 
 class _Bounds:
-    """Upper bounds of the expressions of a kernel over its numbers, which are taken to be at least 0. ``parts`` are
-    those of what divisions and extremes are made from.
+    """Upper bounds of the sizes of expressions of a kernel over its numbers, which are taken to have the signs that
+    they were recorded with: where padding begins lies before a tensor. ``parts`` are those of what divisions and
+    extremes are made from.
     """
 
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: Kernel, hints: Mapping[Symbol, int]) -> None:
+        self.kernel, self.hints = kernel, hints
         self.numbers = {number.symbol for number in kernel.numbers if not number.real}
         self.used: set[Symbol] = set()
         self.known: dict[Symbol, Expr] = {}
@@ -66,6 +67,10 @@ class _Bounds:
             yield self.bound(index)
         yield from self.parts
 
+    def size(self, number: Symbol) -> Expr:
+        """A number without its sign."""
+        return -number.expr if self.hints.get(number, 0) < 0 else number.expr
+
     def bound(self, value: Expr) -> Expr:
         """Of the sum of the sizes of all terms, so that no partial sum is greater either."""
         total = expr(0)
@@ -80,7 +85,7 @@ class _Bounds:
         if isinstance(atom, Symbol):
             if atom in self.numbers:
                 self.used.add(atom)
-                return atom.expr
+                return self.size(atom)
             # Positions that were loaded are 64 bits wide, and so is what is computed from them.
             return self.known.get(atom, expr(0))
         assert isinstance(atom, (Floordiv, Modulo, Minimum, Maximum))

@@ -75,12 +75,27 @@ class Grouping:
         for node in self.graph.nodes:
             if node.op == "result":
                 self.results.setdefault(node.inputs[0], []).append(node)
-        for node in reversed(self.graph.nodes):
+        for node in reversed(self.in_turn()):
             self.decide(node)
         return Groups(
             self.graph, self.sequence(), self.home, self.required, self.demands, self.readers, self.views,
             self.results, self.orders, self.output_orders, kept=self.why,
         )  # fmt: skip
+
+    def in_turn(self) -> list[Node]:
+        """The nodes in an order of the program's kind, but that a result which is rounded stands behind what it is
+        rounded from: else it would be decided before what else reads that, and in a kernel of its own.
+        """
+        rounded: dict[Node, list[Node]] = {}
+        for node in self.graph.nodes:
+            if node.op == "cast" and node in self.required:
+                rounded.setdefault(node.inputs[0], []).append(node)
+        moved = {node for nodes in rounded.values() for node in nodes}
+        order: list[Node] = []
+        for node in self.graph.nodes:
+            if node not in moved:
+                order += [node, *rounded.get(node, ())]
+        return order if len(order) == len(self.graph.nodes) else list(self.graph.nodes)
 
     def strides_of(self, node: Node) -> Strides:
         """The layout of a node that is in memory."""
