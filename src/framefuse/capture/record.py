@@ -245,12 +245,12 @@ class _Run:
         self.tree = tree
         self.segments: list[Segment] = []
         self.visited: set[int] = set()
-        self.started = time.perf_counter()
         self.known_moving = known_moving
         self.renew(start, values)
 
     def renew(self, start: ResumePoint | None, values: Sequence[Value]) -> None:
         """A fresh recorder and machine for the segment that begins at ``start`` with these values."""
+        self.started = time.perf_counter()
         moving = self.tree.moving(start, values) if self.tree is not None else self.known_moving
         self.recorder = Recorder(self.dynamic, moving)
         self.machine = interpreter(self.recorder, self.tree.points if self.tree is not None else None)

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from framefuse.ir.source import Line
+from framefuse.ir.stops import ROWS
 
 if TYPE_CHECKING:  # which shows itself by a card
     from framefuse.explain.report import Explanation
 
 MOST = 3
+MEANT = frozenset(row.code for row in ROWS if row.meant)  # breaks by which nothing is lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +26,24 @@ class Left:
 def left_of(explained: Explanation) -> tuple[Left, ...]:
     """What ran eagerly by its count, then breaks, then compiling again: the first of them."""
     found = [
-        Left(f"{_at(reason.line)}ran eagerly {count} times: {reason.fact}", reason.advice)
+        Left(f"{_at(reason.line)}ran eagerly {_times(count)}: {reason.fact}", reason.advice)
         for reason, count in sorted(explained.stops, key=lambda entry: -entry[1])
     ]
-    found += [Left(f"{_at(reason.line)}a break: {reason.fact}", reason.advice) for reason in explained.breaks]
+    found += [
+        Left(f"{_at(reason.line)}a break: {reason.fact}", reason.advice)
+        for reason in explained.breaks
+        if reason.code not in MEANT
+    ]
     again = [graph.why for graph in explained.graphs if graph.why is not None]
     if again:
         advice = "Where few values come, nothing is to be done; else take the question out of the compiled function."
-        found.append(Left(f"compiled again {len(again)} times, last because {again[-1]}", advice))
+        found.append(Left(f"compiled again {_times(len(again))}, last because {again[-1]}", advice))
     return tuple(found[:MOST])
 
 
 def _at(line: Line | None) -> str:
     return "" if line is None else f"{line.place} "
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

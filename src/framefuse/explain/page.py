@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from framefuse.errors import UserError, kind_of
 from framefuse.explain.page_data import FunctionPage, page_of
-from framefuse.explain.pictures import picture
+from framefuse.explain.pictures import picture, stages_of, timeline
 from framefuse.explain.report import explain
 from framefuse.explain.report_facts import Process, ReportFacts, facts_of
 from framefuse.explain.shares import sizes_of_call
@@ -70,7 +70,8 @@ def _template(name: str) -> jinja2.Template:
     environment: jinja2.Environment = library().Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(duration=duration, size=size, share=share, picture=picture)
+    environment.filters.update(duration=duration, size=size, share=share)
+    environment.filters.update(picture=picture, timeline=timeline, stages_of=stages_of)
     return environment.get_template(name)
 
 

@@ -6,6 +6,7 @@ import linecache
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from framefuse.explain.alike import Alike, WorkRow, alike
 from framefuse.explain.amounts import (
     Sizes,
     Work,
@@ -36,28 +37,6 @@ CODES = 400  # kernels of which a page has the code
 
 
 @dataclass(frozen=True, slots=True)
-class WorkRow:
-    """One step of a graph: ``read`` and ``written`` are the bytes of its buffers at the recorded sizes (None: a size
-    that only the run tells), ``estimate`` the nanoseconds on one thread by which fuse decides, not a measurement.
-    What was measured is there where the report was asked to time a call.
-    """
-
-    mark: str
-    kind: str
-    title: str
-    shapes: str
-    read: int | None
-    written: int | None
-    estimate: float | None
-    lines: tuple[Line, ...]
-    code: str = ""  # the mark of its loop nest
-    seconds: float | None = None  # measured, of one call
-    of_bandwidth: float | None = None  # the share of a copy's bandwidth, measured
-    of_arithmetic: float | None = None  # and that of a large product's arithmetic
-    borders: tuple[tuple[str, tuple[str, ...]], ...] = ()  # why later steps are not part of it, and their marks
-
-
-@dataclass(frozen=True, slots=True)
 class GraphPage:
     """One compiled trace, or a case of its backward pass; ``arena`` is the memory it works in, in bytes."""
 
@@ -68,6 +47,7 @@ class GraphPage:
     seconds: Mapping[str, float]
     work: tuple[WorkRow, ...]
     arena: int | None
+    call: int = 0  # the number of the call that compiled it; 0: none did
     saved: tuple[int, int | None] | None = None
     facts: tuple[tuple[str, int], ...] = ()
     memory: Curve | None = None  # over this graph and the backward passes behind it
@@ -81,6 +61,11 @@ class GraphPage:
         found = [row for row in self.work if row.kind == "copy"]
         seconds = (row.seconds if row.seconds is not None else (row.estimate or 0) * 1e-9 for row in found)
         return len(found), sum(row.written or 0 for row in found), sum(seconds)
+
+    @property
+    def groups(self) -> tuple[Alike, ...]:
+        """Its steps by what they are, the costliest first."""
+        return alike(self.work)
 
     @property
     def titles(self) -> Mapping[str, str]:
@@ -102,6 +87,15 @@ class MarkedLine:
     marks: list[tuple[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def distinct(self) -> list[tuple[str, str, int]]:
+        """The first step of each title, and how many have it."""
+        firsts: dict[str, tuple[str, int]] = {}
+        for mark, title in self.marks:
+            first, count = firsts.get(title, (mark, 0))
+            firsts[title] = first, count + 1
+        return [(mark, title, count) for title, (mark, count) in firsts.items()]
+
 
 @dataclass(frozen=True, slots=True)
 class FunctionPage:
@@ -117,6 +111,36 @@ class FunctionPage:
     def timing(self) -> Timing | None:
         """What was measured of the whole call."""
         return self.explanation.timing if isinstance(self.explanation.timing, Timing) else None
+
+    @property
+    def compiling(self) -> float:
+        """Seconds of all compilations."""
+        return sum(sum(graph.seconds.values()) for graph in self.graphs)
+
+    @property
+    def stages(self) -> list[str]:
+        """The stages that any compilation went through, in order."""
+        return list(dict.fromkeys(name for graph in self.graphs for name in graph.seconds))
+
+    @property
+    def steps(self) -> int:
+        """How many steps all graphs have."""
+        return sum(len(graph.work) for graph in self.graphs)
+
+    @property
+    def again(self) -> int:
+        """How many graphs were compiled since an earlier one did not apply."""
+        return sum(1 for graph in self.graphs if graph.why is not None)
+
+    @property
+    def peak(self) -> int:
+        """Bytes over the call that holds most."""
+        return max((graph.memory.peak.bytes for graph in self.graphs if graph.memory is not None), default=0)
+
+    @property
+    def saved(self) -> tuple[int, int | None] | None:
+        """The bytes that the graph which keeps most has for its backward pass, and those of eager."""
+        return max((graph.saved for graph in self.graphs if graph.saved), key=lambda saved: saved[0], default=None)
 
     @property
     def untimed(self) -> str:
@@ -182,7 +206,9 @@ class _Collected:
                 if isinstance(item, RunKernel | RunMatmul | RunCall)
             ]
             arena = value_of(code.schedule.arena, sizes)
-        page = GraphPage(mark, title, line, why, product.seconds, tuple(rows), arena, saved, facts, backward=backward)
+        page = GraphPage(
+            mark, title, line, why, product.seconds, tuple(rows), arena, product.call, saved, facts, backward=backward
+        )
         self.graphs.append(page)
         return mark
 

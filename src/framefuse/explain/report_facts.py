@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from framefuse.errors import Reason, UserError
-from framefuse.explain.page_data import FunctionPage, WorkRow
+from framefuse.explain.alike import WorkRow, grouped
+from framefuse.explain.page_data import FunctionPage
 from framefuse.ir.values import Value
 
 FORM = 1  # of the facts: a page of another is not read
@@ -89,13 +90,12 @@ class ReportFacts:
 def facts_of(page: FunctionPage) -> FunctionFacts:
     """The facts of one function."""
     explained, timing = page.explanation, page.timing
-    alike: dict[tuple[object, ...], list[tuple[bool, WorkRow]]] = {}
-    for graph in page.graphs:
-        for row in graph.work:
-            key = graph.backward, row.kind, row.title, row.shapes, row.lines
-            alike.setdefault(key, []).append((graph.backward, row))
+    halves = [
+        (backward, group)
+        for backward in (False, True)
+        for group in grouped(row for graph in page.graphs if graph.backward is backward for row in graph.work)
+    ]
     curves = [graph.memory for graph in page.graphs if graph.memory is not None]
-    most = max(curves, key=lambda curve: curve.peak.bytes, default=None)
     return FunctionFacts(
         name=explained.name,
         place=explained.place,
@@ -103,12 +103,12 @@ def facts_of(page: FunctionPage) -> FunctionFacts:
         hits=explained.hits,
         eager=None if timing is None else timing.eager,
         compiled=None if timing is None else timing.compiled,
-        compiling=sum(sum(graph.seconds.values()) for graph in page.graphs),
+        compiling=page.compiling,
         again=tuple(graph.why for graph in explained.graphs if graph.why is not None),
         breaks=tuple(map(_said, explained.breaks)),
         stops=tuple(_said(reason) for reason, _ in explained.stops),
-        steps=tuple(_step(group[0][0], [row for _, row in group]) for group in alike.values()),
-        peak=0 if most is None else most.peak.bytes,
+        steps=tuple(_step(backward, group) for backward, group in halves),
+        peak=page.peak,
         kept=max((curve.kept for curve in curves), default=0),
     )
 

@@ -22,7 +22,7 @@ FAULT = "The call ran eagerly and gave what eager gives. The fault was logged on
 class Row:
     """A cause: ``what`` happened (with a ``{detail}`` of the program), what framefuse ``did``, and what to ``write``.
 
-    ``before`` and ``after`` show that in code, where it can be shown.
+    ``before`` and ``after`` show that in code, where it can be shown. ``meant`` says that nothing is lost by it.
     """
 
     code: str
@@ -32,6 +32,7 @@ class Row:
     did: str
     before: str = ""
     after: str = ""
+    meant: bool = False
 
 
 ROWS = (
@@ -232,8 +233,9 @@ ROWS = (
         "autograd",
         "gradients inside the call",
         "{detail} computes gradients inside the call.",
-        "Call it outside the compiled function.",
+        "Leave it there: what backward runs is compiled too, and so is the code before and after it.",
         STEP,
+        meant=True,
     ),
     Row(
         "gradient",

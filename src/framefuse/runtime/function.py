@@ -34,12 +34,15 @@ if TYPE_CHECKING:  # the rest of the stage is imported with the compiler
 
 @dataclass(slots=True)
 class Product:
-    """One compiled trace and all that its stages made of it, with the seconds that each took."""
+    """One compiled trace and all that its stages made of it, with the seconds that each took and the number of the
+    call that made it (0: a backward pass, outside any).
+    """
 
     stages: Compilation
     seconds: dict[str, float]
     start: ResumeDispatch | None = None  # where it begins; None: at the function's beginning
     why: str | None = None  # what the trace before it did not hold for
+    call: int = 0
 
 
 @dataclass(slots=True)
@@ -343,7 +346,7 @@ class CompiledFunction:
 
     def add(self, start: ResumeDispatch | None, product: Product, entry: _native.Compiled) -> None:
         """Takes compiled code that starts at a point, or at the function's beginning."""
-        product.start = start
+        product.start, product.call = start, self.dispatch.calls
         self.products.append(product)
         for listen in tuple(listeners):
             listen(self, product)

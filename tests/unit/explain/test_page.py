@@ -2,6 +2,7 @@
 
 import re
 import sys
+import time
 from html.parser import HTMLParser
 
 import pytest
@@ -89,6 +90,34 @@ def test_a_break_is_on_its_line_and_among_what_is_left(tmp_path):
     left = words[words.index("Left to gain") : words.index("Source")]
     assert "a break" in left and "Nothing ran eagerly" not in left
     assert words.count("a break:") >= 2 and '"<b>".count' in words  # the program's text is no markup
+
+
+def test_a_step_of_training_is_no_loss_and_counts_recording_once(tmp_path):
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    @framefuse.compile
+    def step(x):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+
+    start = time.perf_counter()
+    step(torch.ones(3, 4)), step(torch.zeros(3, 4))
+    took = time.perf_counter() - start
+    graphs = framefuse.explain(step).graphs
+    assert len(graphs) > 1 and sum(graph.seconds["capture"] for graph in graphs) < took
+    _, words = page_of(framefuse.report(step, tmp_path / "page.html"))
+    left = words[words.index("Left to gain") : words.index("Source")]
+    assert "a break" not in left and "a break: torch._tensor.Tensor.backward" in words
+
+
+def test_equal_steps_are_one_row_with_all_below(tmp_path):
+    model = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(6)))
+    compiled = framefuse.compile(model)
+    compiled(torch.randn(2, 8)), compiled(torch.randn(2, 8))
+    _, words = page_of(framefuse.report(compiled, tmp_path / "page.html"))
+    assert re.search(r"matmul 6 product f32\[s\d+, 8\]", words) and "steps, in order" in words
 
 
 def test_what_was_not_called_and_what_is_not_compiled(tmp_path):
