@@ -1,28 +1,31 @@
-"""Draws what a program consists of: small choices that Hypothesis can shrink towards the first of each list."""
+"""Draws what a program consists of: small numbers, kept, so that fewer and smaller ones can take their places."""
 
-from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any, TypeVar
+from __future__ import annotations
 
-from hypothesis import strategies as st
+import random
+from collections.abc import Sequence
+from typing import TypeVar
 
 T = TypeVar("T")
 
 
-@cache
-def _below(count: int) -> st.SearchStrategy[int]:
-    return st.integers(0, count - 1)
-
-
 class Choice:
-    """Choices of one program. Lists stand with the simplest first; a chance shrinks to False."""
+    """Choices of one program, the same ones for each ``seed``. Lists stand with the simplest first; a chance is False
+    where 0 is drawn. Where ``numbers`` are given these are drawn, and zeros behind them.
+    """
 
-    def __init__(self, draw: Callable[[Any], Any]) -> None:
-        self.draw = draw
+    def __init__(self, seed: int | str = 0, numbers: Sequence[int] | None = None) -> None:
+        self.random = random.Random(seed)
+        self.given = None if numbers is None else iter(numbers)
+        self.drawn: list[int] = []
 
     def below(self, count: int) -> int:
         """A number from 0 to ``count - 1``."""
-        return self.draw(_below(count)) if count > 1 else 0
+        if count < 2:
+            return 0
+        number = self.random.randrange(count) if self.given is None else min(next(self.given, 0), count - 1)
+        self.drawn.append(number)
+        return number
 
     def between(self, low: int, high: int) -> int:
         """A number from ``low`` to ``high``, both included."""

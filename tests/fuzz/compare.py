@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,6 +16,7 @@ ROUNDING = {torch.float32: 2e-5, torch.float64: 2e-5, torch.complex64: 2e-5, tor
 LEAVES = ((True, True), (False, True))  # that require grad or not
 Versions = dict[int, tuple[torch.Tensor, int]]
 CONTAINERS = (list, tuple, deque, dict, set, frozenset)
+PLAIN = frozenset((list, dict, set, OrderedDict))  # empty ones are false, and no program gives one attributes
 FUNCTIONS = (
     types.BuiltinFunctionType,
     types.MethodWrapperType,
@@ -44,15 +45,16 @@ class Comparison:
         return self._walk(compiled, eager, "") or self._memory() or self._versions()
 
     def _walk(self, a: Any, e: Any, path: str) -> str:
-        if type(e) in QUICK and type(a) is type(e) and a == e:
+        kind = type(e)
+        if kind in QUICK and type(a) is kind and a == e:
             return ""
-        if type(a).__name__ != type(e).__name__:
+        if type(a).__name__ != kind.__name__:
             return f"{path}: a {type(a).__name__}, eager a {type(e).__name__}"
-        if isinstance(e, float):
+        if kind not in PLAIN and isinstance(e, float):
             return "" if repr(a) == repr(e) or _close(a, e) else f"{path}: {a!r}, eager {e!r}"
-        if isinstance(e, ATOMS):
+        if kind not in PLAIN and isinstance(e, ATOMS):
             return "" if a == e else f"{path}: {a!r}, eager {e!r}"
-        constant = type(e) is tuple and all(isinstance(part, (*ATOMS, float)) for part in e)
+        constant = kind is tuple and all(isinstance(part, (*ATOMS, float)) for part in e)
         if constant:  # equal ones may be one object
             return "" if repr(a) == repr(e) else f"{path}: {a!r:.80}, eager {e!r:.80}"
         met, partner = self.partners[0].get(id(a)), self.partners[1].get(id(e))
@@ -62,6 +64,8 @@ class Comparison:
             )
         self.partners[0][id(a)], self.partners[1][id(e)] = id(e), id(a)
         self.kept += [a, e]
+        if kind in PLAIN:
+            return self._container(a, e, path) if a or e else ""
         if isinstance(e, torch.Tensor):
             return self._tensor(a, e, path)
         if isinstance(e, types.FunctionType):
@@ -95,6 +99,8 @@ class Comparison:
         if base is not dict:
             return self._first(zip(*parts, range(len(parts[1]))), path)
         keys = [[key for key, _ in pairs] for pairs in parts]
+        if {type(key) for row in keys for key in row} == {str} and keys[0] == keys[1]:
+            return self._first(((one, other, key) for (_, one), (key, other) in zip(*parts)), path)
         if not all(isinstance(key, (*ATOMS, float, tuple)) for key in keys[1]):
             return self._first(zip(*parts, range(len(parts[1]))), path)
         if list(map(repr, keys[0])) != list(map(repr, keys[1])):
@@ -128,7 +134,9 @@ class Comparison:
             return f"{path}: strides {a.stride()}, eager {e.stride()} of {tuple(e.shape)}"
         with torch.no_grad():
             rounding = ROUNDING.get(e.dtype)
-            same = torch.equal(a, e) if rounding is None else torch.allclose(a, e, rounding, rounding, equal_nan=True)
+            same = torch.equal(a, e) or (
+                rounding is not None and torch.allclose(a, e, rounding, rounding, equal_nan=True)
+            )
         if not same:
             return f"{path}: {a.tolist()}, eager {e.tolist()}"
         held = [t.__dict__ for t in (a, e)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from hypothesis import strategies as st
 from tests.fuzz.calls import Parameters, Script, parameters
 from tests.fuzz.choice import Choice
 from tests.fuzz.definitions import DEFINITIONS, HEAD, NET
@@ -48,14 +47,8 @@ class Program:
         return f"# {settings}\n{self.source}"
 
 
-@st.composite
-def programs(draw: st.DrawFn) -> Program:
-    """Programs of some ten statements with three to six calls."""
-    return written(Choice(draw))
-
-
 def written(choice: Choice) -> Program:
-    """The program of these choices."""
+    """A program of some ten statements with three to six calls."""
     backend = choice.pick(["native", "eager"])
     features = frozenset(
         name
@@ -107,11 +100,10 @@ def _definition(
 def _assemble(helpers: list[str], lines: list[str], script: list[str]) -> str:
     body = "\n".join(helpers + lines + script)
     used: set[str] = set()
-    pending = {name for name in DEFINITIONS if _names(name, body)}
-    while pending:
+    pending = _named(body)
+    while pending - used:
         used |= pending
-        texts = [DEFINITIONS[name] for name in pending]
-        pending = {name for name in DEFINITIONS if any(_names(name, text) for text in texts)} - used
+        pending = {name for defined in pending for name in NEEDS[defined]}
     parts = [HEAD] + [f"{text}\n" for name, text in DEFINITIONS.items() if name in used]
     parts += ["\n".join(helpers)] if helpers else []
     parts += ["\n".join(lines) + "\n"]
@@ -121,5 +113,9 @@ def _assemble(helpers: list[str], lines: list[str], script: list[str]) -> str:
     return "\n".join([*parts, "\n".join(["def calls():", *globals_, *script])]) + "\n"
 
 
-def _names(name: str, text: str) -> bool:
-    return re.search(rf"(?<![\w.])(?<!def ){name}\b", text) is not None
+def _named(text: str) -> set[str]:
+    """The definitions that a text names, rather than makes."""
+    return set(re.findall(r"(?<![\w.])(?<!def )[A-Za-z]\w*", text)) & DEFINITIONS.keys()
+
+
+NEEDS = {name: _named(text) for name, text in DEFINITIONS.items()}

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import argparse
+import functools
+import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from tests.fuzz.choice import Choice
+from tests.fuzz.oracle import Difference, run
+from tests.fuzz.program import Program, written
+from tests.fuzz.sequences import sequenced
+from tests.fuzz.shrink import Shrinker
+from tests.fuzz.training import training
+from tests.fuzz.writes import writing
 
-CHUNK = 300  # programs that Hypothesis draws in one process; the process then ends, and its memory with it
+from framefuse.driver.wiring import connect
+
+CHUNK = 300  # programs that one process runs; the process then ends, and its memory with it
 SILENCE = 600  # seconds without a sign of life after which a process counts as hanging, also on a busy machine
-KINDS = ("writes", "training", "sequences")
-SHRINKING = 60  # seconds that a failing program may take to be cut down
+SHRINKING = 60  # seconds of work that a failing program may take to be cut down
+KINDS: dict[str, Callable[[Choice], Program]] = {
+    "": written, "writes": writing, "training": training, "sequences": sequenced,
+}  # fmt: skip
 
 
 def main() -> int:
@@ -33,80 +48,82 @@ def main() -> int:
     parser.add_argument("--writes", action="store_true", help="only programs about memory and history")
     parser.add_argument("--training", action="store_true", help="only programs that train")
     parser.add_argument("--sequences", action="store_true", help="only programs that are given sizes in sequences")
-    parser.add_argument("--chunk", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--last", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--work", nargs=2, metavar=("STEP", "FOLDER"), help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.chunk is not None:
-        draw(options.chunk, options.last, next((kind for kind in KINDS if getattr(options, kind)), ""))
-        return 0
+    kind = next((kind for kind in KINDS if kind and getattr(options, kind)), "")
+    if options.work is not None:
+        serve(kind, options.seed, int(options.work[0]), Path(options.work[1]))
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("XDG_CACHE_HOME", folder)  # the user's own cache stays as it is
-        further = [f"--{kind}" for kind in KINDS if getattr(options, kind)]
-        return Run(options.programs, options.seed, options.workers, options.go_on, Path(folder), further).run()
+        return Run(options.programs, options.seed, options.workers, options.go_on, Path(folder), kind).run()
 
 
 # ---- one process -----------------------------------------------------------------------------------------------------
 
 
+def serve(kind: str, first: int, step: int, folder: Path) -> NoReturn:
+    """Runs the chunks of ``first`` and every ``step``-th seed behind it, each in a process of its own, without end."""
+    os.environ.setdefault("FRAMEFUSE_CHECK", "1")
+    connect()
+    torch.set_num_threads(1)
+    for seed in itertools.count(first, step):
+        last, errors = folder / f"{seed}.py", folder / f"{seed}.txt"
+        child = os.fork()  # what is imported is there
+        if not child:
+            with open(errors, "w") as file:
+                os.dup2(file.fileno(), 2)
+            draw(seed, last, kind)
+            os._exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status:
+            program = last.read_text() if last.exists() else "before its first program"
+            text = f"seed {seed} ended with status {status}\n{errors.read_text()[-3000:]}\n{program}"
+            print(json.dumps({"difference": text}), flush=True)
+        last.unlink(missing_ok=True)
+        errors.unlink()
+
+
 def draw(seed: int, last: Path, kind: str = "") -> None:
     """Runs the programs of one seed; writes a line of JSON for every few, and one for a difference."""
-    os.environ.setdefault("FRAMEFUSE_CHECK", "1")
-    import torch
-    from hypothesis import HealthCheck, Phase, given, settings
-    from hypothesis import seed as from_seed
-    from tests.fuzz.oracle import Difference, run
-    from tests.fuzz.program import Program, programs
-    from tests.fuzz.sequences import sequence_programs
-    from tests.fuzz.training import training_programs
-    from tests.fuzz.writes import writing_programs
-
-    torch.set_num_threads(1)
-    strategies = {"writes": writing_programs, "training": training_programs, "sequences": sequence_programs}
-    seen: set[Program] = set()
-    smallest: list[str] = []  # the shortest text of a difference so far
-    failed_at: list[float] = []
     count: Counter[str] = Counter()
-
-    def report() -> None:
-        print(json.dumps(count), flush=True)
-        count.clear()
-
-    def end() -> None:
-        """Shrinking goes from one program to the next for minutes; the smallest so far is small enough."""
-        print(json.dumps({"difference": smallest[0]}), flush=True)
-        os._exit(0)
-
-    @from_seed(seed)
-    @settings(max_examples=CHUNK, database=None, deadline=None, report_multiple_bugs=False,
-              phases=[Phase.generate, Phase.shrink], suppress_health_check=list(HealthCheck))  # fmt: skip
-    @given(strategies.get(kind, programs)())
-    def each(program: Program) -> None:
-        if failed_at and time.monotonic() - failed_at[0] > SHRINKING:
-            end()
-        if not failed_at and program in seen:
-            return
-        seen.add(program)
+    for number in range(CHUNK):
+        choice = Choice(f"{seed}/{number}")
+        program = KINDS[kind](choice)
         last.write_text(str(program))
         try:
             tally = run(program)
         except Difference as difference:
-            smallest[:] = [min([*smallest, str(difference)], key=len)]
-            failed_at.append(time.monotonic())
-            raise
-        if failed_at:
-            return
+            print(json.dumps({"difference": f"# {seed}/{number}\n{least(kind, choice, difference)}"}), flush=True)
+            continue
         grad = "trains" if program.trains else "grad" if program.grad else "no grad"
         count.update(programs=1, calls=tally.calls, hits=tally.hits, traces=tally.traces, errors=tally.errors)
         count.update([program.backend, grad, *(["hit"] if tally.hits else [])])
         count.update({f"[{code}]": number for code, number in tally.reasons.items()})
-        if count["programs"] >= 10:
-            report()
+        if count["programs"] >= 10 or number == CHUNK - 1:
+            print(json.dumps(count), flush=True)
+            count.clear()
 
-    try:
-        each()
-    except Difference:
-        end()
-    report()
+
+def least(kind: str, choice: Choice, difference: Difference) -> str:
+    """What is told of the smallest program found that differs as the one of these choices does, or in another way."""
+    told = str(difference)
+    ends = time.process_time() + SHRINKING
+
+    def differs(numbers: list[int]) -> list[int] | None:
+        nonlocal told
+        tried = Choice(numbers=numbers)
+        program = KINDS[kind](tried)
+        if time.process_time() > ends or len(tried.drawn) > len(numbers):
+            return None
+        try:
+            run(program)
+        except Difference as found:
+            told = min(told, str(found), key=len)
+            return tried.drawn
+        return None
+
+    Shrinker(choice.drawn, differs).shrink()
+    return told
 
 
 # ---- all processes ---------------------------------------------------------------------------------------------------
@@ -115,11 +132,9 @@ def draw(seed: int, last: Path, kind: str = "") -> None:
 class Run:
     """Keeps the workers busy and adds up what they report."""
 
-    def __init__(
-        self, programs: int, seed: int, workers: int, go_on: bool, folder: Path, further: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, programs: int, seed: int, workers: int, go_on: bool, folder: Path, kind: str = "") -> None:
         self.programs, self.seed, self.workers, self.go_on, self.folder = programs, seed, workers, go_on, folder
-        self.further = further
+        self.further = [f"--{kind}"] if kind else []
         self.total: Counter[str] = Counter()
         self.differences: list[str] = []
         self.lock = threading.Lock()
@@ -129,7 +144,8 @@ class Run:
     def run(self) -> int:
         """Runs until enough programs have passed or one differs; the exit status."""
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        threads = [threading.Thread(target=self._work, daemon=True) for _ in range(self.workers)]
+        seeds = range(self.seed, self.seed + self.workers)
+        threads = [threading.Thread(target=self._work, args=(seed,), daemon=True) for seed in seeds]
         with Progress(*columns, console=self.console) as progress:
             task = progress.add_task("programs", total=self.programs)
             for thread in threads:
@@ -147,34 +163,26 @@ class Run:
     def _done(self) -> bool:
         return self.total["programs"] >= self.programs or (bool(self.differences) and not self.go_on)
 
-    def _work(self) -> None:
-        while not self._done():
-            with self.lock:
-                seed, self.seed = self.seed, self.seed + 1
-            self._chunk(seed)
-
-    def _chunk(self, seed: int) -> None:
-        last = self.folder / f"{seed}.py"
-        command = [sys.executable, "-m", "tests.fuzz.run", "--chunk", str(seed), "--last", str(last), *self.further]
-        with open(self.folder / f"{seed}.txt", "w+") as errors:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+    def _work(self, seed: int) -> None:
+        """Reads what one worker says, until enough is done; a worker that ends or hangs is a difference."""
+        command = [sys.executable, "-m", "tests.fuzz.run", "--seed", str(seed), *self.further]
+        command += ["--work", str(self.workers), str(self.folder)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
             assert process.stdout is not None
-            watch = threading.Timer(SILENCE, process.kill)
+            end = functools.partial(os.killpg, process.pid, signal.SIGKILL)
+            watch = threading.Timer(SILENCE, end)
             watch.start()
             for line in process.stdout:
                 watch.cancel()
-                watch = threading.Timer(SILENCE, process.kill)
-                watch.start()
                 self._add(json.loads(line))
                 if self._done():
-                    process.kill()
+                    end()
+                    return
+                watch = threading.Timer(SILENCE, end)
+                watch.start()
             watch.cancel()
-            if process.wait() != 0 and not self._done():
-                errors.seek(0)
-                program = last.read_text() if last.exists() else "before its first program"
-                text = errors.read()[-3000:]
-                self._add({"difference": f"seed {seed} ended with status {process.returncode}\n{text}\n{program}"})
-        last.unlink(missing_ok=True)
+        programs = "\n".join(path.read_text() for path in self.folder.glob("*.py"))
+        self._add({"difference": f"a worker ended or was silent for {SILENCE} s\n{programs}"})
 
     def _add(self, found: dict[str, Any]) -> None:
         with self.lock:

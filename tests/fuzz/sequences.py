@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hypothesis import strategies as st
 from tests.fuzz.choice import Choice
 from tests.fuzz.definitions import HEAD
 from tests.fuzz.program import Program
@@ -265,14 +264,8 @@ class Draft:
         return self.choice.pick(forms)
 
 
-@st.composite
-def sequence_programs(draw: st.DrawFn) -> Program:
-    """Programs of one to five statements over a tensor and up to three other arguments, with four to six calls."""
-    return sequenced(Choice(draw))
-
-
 def sequenced(choice: Choice) -> Program:
-    """The program of these choices."""
+    """A program of one to five statements over a tensor and up to three other arguments, with four to six calls."""
     draft = Draft(choice)
     rank = choice.pick((2, 2, 3))
     draft.shape = [2, 3, 2][:rank]

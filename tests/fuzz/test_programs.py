@@ -3,26 +3,21 @@
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from tests.fuzz.choice import Choice
 from tests.fuzz.compare import Comparison
 from tests.fuzz.definitions import HEAD
 from tests.fuzz.oracle import Difference, Tally, World, difference, run
-from tests.fuzz.program import Program, programs
+from tests.fuzz.program import Program, written
+from tests.fuzz.shrink import Shrinker
 
 PROGRAMS = 150
 
 
 def test_programs_run_compiled_as_eagerly() -> None:
     total: Counter[str] = Counter()
-
-    @settings(max_examples=PROGRAMS, database=None, derandomize=True, deadline=None, report_multiple_bugs=False,
-              phases=[Phase.generate, Phase.shrink], suppress_health_check=list(HealthCheck))  # fmt: skip
-    @given(programs())
-    def each(program: Program) -> None:
-        tally = run(program)
+    for seed in range(PROGRAMS):
+        tally = run(written(Choice(seed)))
         total.update(programs=1, hit=tally.hits > 0, calls=tally.calls, hits=tally.hits, errors=tally.errors > 0)
-
-    each()
     # A fuzzer whose programs all run eagerly, or all fail, tests nothing.
     assert total["hit"] > total["programs"] // 3, total
     assert total["hits"] > total["calls"] // 4, total
@@ -92,3 +87,13 @@ def test_aliasing_must_correspond() -> None:
     assert Comparison({}, {}).compare([one, one], [other, other]) == ""
     assert Comparison({}, {}).compare([one, one], [other, [1]]) != ""
     assert Comparison({}, {}).compare([one, [1]], [other, other]) != ""
+
+
+def test_a_difference_is_cut_down() -> None:
+    """Twelve numbers differ where one is over 10 and a later one over 3: two numbers are left."""
+
+    def differs(numbers: list[int]) -> list[int] | None:
+        first = next((place for place, number in enumerate(numbers) if number > 10), len(numbers))
+        return numbers if any(number > 3 for number in numbers[first + 1 :]) else None
+
+    assert Shrinker([5, 1, 40, 3, 9, 2, 8, 0, 7, 11, 5, 2], differs).shrink() == [11, 4]

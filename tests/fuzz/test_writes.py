@@ -1,6 +1,5 @@
 """Generated programs of views, aliases and writes leave memory, history and counters as eager's leave them."""
 
-import random
 from collections import Counter
 
 import pytest
@@ -11,20 +10,10 @@ from tests.fuzz.writes import writing
 PARTS, PROGRAMS = 4, 50
 
 
-class Drawn(Choice):
-    """Choices by a generator of random numbers: the same ones in each run of the tests."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-
-    def below(self, count: int) -> int:
-        return self.random.randrange(count) if count > 1 else 0
-
-
 @pytest.mark.parametrize("part", range(PARTS))
 def test_writes_compiled_are_those_of_eager(part: int) -> None:
     total: Counter[str] = Counter()
     for seed in range(part * PROGRAMS, (part + 1) * PROGRAMS):
-        tally = run(writing(Drawn(seed)))
+        tally = run(writing(Choice(seed)))
         total.update(hit=tally.hits > 0, hits=tally.hits, errors=tally.errors > 0)
     assert total["hit"] > PROGRAMS // 3 and total["errors"] < PROGRAMS // 2, total

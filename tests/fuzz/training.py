@@ -6,7 +6,6 @@ import traceback
 from typing import Any
 
 import torch
-from hypothesis import strategies as st
 from tests.fuzz.choice import Choice
 from tests.fuzz.definitions import HEAD
 from tests.fuzz.program import Program
@@ -193,14 +192,8 @@ SOURCES = (
 )  # fmt: skip
 
 
-@st.composite
-def training_programs(draw: st.DrawFn) -> Program:
-    """Programs of some six statements over a model and three tensors, with four calls and what follows each."""
-    return training(Choice(draw))
-
-
 def training(choice: Choice) -> Program:
-    """The program of these choices."""
+    """A program of some six statements over a model and three tensors, with four calls and what follows each."""
     dtype = choice.pick(DTYPES)
     other = choice.pick(OTHERS)
     lines, names = _statements(choice, dtype != "complex64")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hypothesis import strategies as st
 from tests.fuzz.choice import Choice
 from tests.fuzz.definitions import HEAD
 from tests.fuzz.expressions import atom, view
@@ -149,14 +148,8 @@ def arguments(choice: Choice, names: str, seed: int, first: dict[str, str]) -> l
     return [*lines, f"    yield call({', '.join(names)}, {choice.pick([2, 3, 0.5])})"]
 
 
-@st.composite
-def writing_programs(draw: st.DrawFn) -> Program:
-    """Programs of some six statements over one to three tensors, with four calls."""
-    return writing(Choice(draw))
-
-
 def writing(choice: Choice) -> Program:
-    """The program of these choices."""
+    """A program of some six statements over one to three tensors, with four calls."""
     names = "xyz"[: choice.between(1, 3)]
     scope = Scope(choice, frozenset(("views", "in-place")))
     scope.variables = {name: Kind("T", ("n", "m")) for name in names}
