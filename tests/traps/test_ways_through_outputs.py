@@ -98,3 +98,32 @@ def test_a_view_that_is_written_behind_autograd_keeps_what_is_computed_from_it_t
                    for each in results]  # fmt: skip
 
     hold(Trap(program, traces=1, hits=3))
+
+
+READ_WITHOUT_GRADIENT: dict[str, Callable[[Tensor], Tensor]] = {
+    "indices": lambda view: (view * 2).topk(2, -1).indices.sum(),
+    "compared": lambda view: (view > 1).sum(),
+    "integers": lambda view: view.long().sum(),
+}
+
+
+@pytest.mark.parametrize("name", READ_WITHOUT_GRADIENT)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_view_that_another_result_reads_without_gradient_keeps_its_history(name: str, first: bool) -> None:
+    def function(x: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+        begun = x * 2
+        between = torch.tanh(s)
+        view = torch.exp(between * 3)[1:]
+        other = (begun * READ_WITHOUT_GRADIENT[name](view)).sum()
+        return (view, other, between) if first else (other, between * 2, view)
+
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(function)
+        for number, rows in enumerate((3, 2, 4, 3)):
+            draw = torch.Generator().manual_seed(number)
+            x, s = (torch.randn(rows, 5, generator=draw, dtype=torch.float64).requires_grad_() for _ in range(2))
+            for each in f(x, s):
+                yield each.detach(), each.grad_fn is None, each.is_leaf
+                yield torch.autograd.grad(each.sum(), [x, s], retain_graph=True, allow_unused=True)
+
+    hold(Trap(program, traces=1, hits=3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from framefuse.ir.derivative import Piece
 from framefuse.ir.graph import Graph
 from framefuse.ir.trace import refs
 from framefuse.runtime.derivative import Derivative
@@ -11,9 +12,11 @@ from framefuse.runtime.derivative import Derivative
 
 def views_behind(graph: Graph, inputs: int, derivatives: Sequence[Derivative]) -> Sequence[Derivative]:
     """The derivatives, those that read a view of an output behind that which hangs the output into autograd: made
-    earlier, the view would have no history. ``inputs`` is the number of the trace's own; views are read behind them.
+    earlier, the view would have no history, also where no gradient goes through it. What one takes from another stays
+    behind that. ``inputs`` is the number of the trace's own; views are read behind them.
     """
-    hangs = {graph.outputs[place].value: each for each in derivatives for place in each.piece.outputs}
+    by_place = {place: each for each in derivatives for place in each.piece.outputs}
+    hangs = {graph.outputs[place].value: each for place, each in by_place.items()}
     viewed = {result: refs((late.args, late.kwargs)) for late in graph.late for result, _ in late.results}
 
     def bases(value: int) -> Iterator[int]:
@@ -22,6 +25,12 @@ def views_behind(graph: Graph, inputs: int, derivatives: Sequence[Derivative]) -
             value = waiting.pop()
             waiting += viewed.get(value, ())
             yield value
+
+    def behind(piece: Piece) -> Iterator[Derivative]:
+        entries = (*piece.inputs, *piece.watched, *piece.saved, *piece.roots)
+        views = {each.place - inputs for each in entries if each.kind == "input" and each.place >= inputs}
+        yield from (by_place[place] for place in piece.reads if place in by_place)
+        yield from (hangs[base] for place in sorted(views) for base in bases(graph.shown[place]) if base in hangs)
 
     ordered: dict[int, Derivative] = {}
     begun: set[int] = set()
@@ -33,7 +42,5 @@ def views_behind(graph: Graph, inputs: int, derivatives: Sequence[Derivative]) -
         elif id(derivative) not in begun:
             begun.add(id(derivative))
             waiting.append((derivative, True))
-            read = [each.place - inputs for each in derivative.piece.inputs if each.kind == "input"]
-            views = (graph.shown[place] for place in read if place >= 0)
-            waiting += [(hangs[base], False) for view in views for base in bases(view) if base in hangs]
+            waiting += [(each, False) for each in behind(derivative.piece)]
     return tuple(ordered.values())
