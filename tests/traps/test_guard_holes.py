@@ -814,6 +814,27 @@ def a_default_device_by_a_with_block(compiled):
             yield f(1.0).device.type
 
 
+@trap(traces=3, hits=9)
+def a_default_device_is_a_fact(compiled):
+    f = compiled(lambda x: (x * torch.arange(x.shape[0]) + torch.ones(1), torch.get_default_device().type))
+    for _ in range(3):
+        yield f(steps(3))
+        with torch.device("cpu"):
+            yield f(steps(4))
+            x = steps(5).requires_grad_()
+            torch.relu(f(x)[0]).sum().backward()
+            yield x.grad
+    try:
+        torch.set_default_device("cpu")
+        yield f(steps(6))
+        with Logging() as mode:
+            yield f(steps(6)), list(mode.names)
+        yield f(steps(7))
+    finally:
+        torch.set_default_device(None)
+    yield f(steps(8))
+
+
 @trap(traces=2, hits=3)
 def anomaly_mode(compiled):
     f = compiled(lambda x: torch.relu(x) + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 import torch
 
@@ -15,7 +16,8 @@ from framefuse.ir.facts import GlobalState
 @contextmanager
 def as_recorded(state: GlobalState, device: int | None) -> Iterator[bool]:
     """Sets the state in this thread, and CUDA's current ``device``, if there is one. Gives False where the state is
-    another one all the same, as when the program has changed the default dtype since.
+    another one all the same, as when the program has changed the default dtype since. Function modes are not entered:
+    what is compiled is so outside of them.
     """
     with ExitStack() as stack:
         stack.callback(_native.bypass, _native.bypass(True))
@@ -26,7 +28,8 @@ def as_recorded(state: GlobalState, device: int | None) -> Iterator[bool]:
         for kind, on, dtype in state.autocast:
             stack.callback(_set_autocast, kind, *autocast_of(kind))
             _set_autocast(kind, on, getattr(torch, dtype))
-        yield global_state() == state
+        here = global_state()
+        yield replace(here, function_modes=state.function_modes, default_device=state.default_device) == state
 
 
 def _set_autocast(kind: str, on: bool, dtype: torch.dtype) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from framefuse import _native
 from framefuse.autodiff import backward_graph, carrying, differentiable_graph, is_taped, is_vjp, reads, unheard
+from framefuse.capture.recording.recording_mode import outside_modes
 from framefuse.capture.recording.saved import unreached
 from framefuse.capture.recording.state import global_state
 from framefuse.capture.recording.tensors import keys_of
@@ -145,7 +146,8 @@ class _Cases:
                 self.plain[lies, mask] = backward, run
         given = [*(saved[place] for place in backward.saved), *(tangents[place] for place in backward.tangents)]
         names = {str(name): value for name, value in zip(self.piece.numbers, numbers, strict=True)}
-        results = run(given, names, grad=again)
+        with outside_modes():
+            results = run(given, names, grad=again)
         return tuple(None if place is None else results[place] for place in backward.results)
 
     def reads(self, wanted: int) -> frozenset[int]:

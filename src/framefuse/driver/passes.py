@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from framefuse import _native
 from framefuse.autodiff import halves as cut_in_halves
 from framefuse.autodiff import without_marks
+from framefuse.capture.recording.recording_mode import outside_modes
 from framefuse.codegen.aten import on_aten
 from framefuse.codegen.interpreter import by_python
 from framefuse.codegen.python import compile_graph
@@ -85,7 +86,7 @@ def run(
     """Runs ``passes`` over ``stages`` in place; returns the seconds by name of pass, and the place where what they made
     is kept, which may be ``known``.
     """
-    with progress.shown(stages.trace):
+    with outside_modes(), progress.shown(stages.trace):
         return _run(passes, stages, options, known)
 
 

@@ -13,6 +13,7 @@ import torch
 
 from framefuse import _native
 from framefuse.guards.source_nodes import MISSING
+from framefuse.ir.default_device import default_device
 from framefuse.ir.facts import GlobalState, Source, TensorSpec
 from framefuse.ir.numbers import C_FUNCTIONS, REAL_OPS, ROUNDINGS, WHOLE_OPS
 from framefuse.ir.plan import GuardProgram
@@ -121,6 +122,7 @@ def state_difference(state: GlobalState | None) -> Miss | None:
         "default_dtype",
         "deterministic",
         "function_modes",
+        "default_device",
         "dispatch_keys",
     ):
         was, here = getattr(state, name), now[name]
@@ -145,6 +147,7 @@ def current_state(like: GlobalState) -> dict[str, object]:
         "default_dtype": _plain(torch.get_default_dtype(), like.default_dtype),
         "deterministic": torch._C._get_deterministic_algorithms(),
         "function_modes": torch._C._len_torch_function_stack(),
+        "default_device": default_device(),
         "dispatch_keys": (
             int(torch._C._dispatch_tls_local_include_set().raw_repr()),
             int(torch._C._dispatch_tls_local_exclude_set().raw_repr()),

@@ -212,7 +212,7 @@ class GlobalState:
     default_dtype: str
     default_device: str
     deterministic: bool
-    function_modes: int  # depth of TorchFunctionMode stack outside the recorder: must be 0
+    function_modes: int  # depth of TorchFunctionMode stack outside the recorder: at most torch's own for devices
     dispatch_keys: tuple[int, int]  # thread-local included and excluded key sets, raw
 
     @property

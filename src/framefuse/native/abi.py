@@ -18,6 +18,7 @@ from torch.autograd.function import FunctionMeta
 
 from framefuse import _native
 from framefuse.ir import dtypes
+from framefuse.ir.default_device import default_device
 from framefuse.native import autograd_nodes, devices, tags
 from framefuse.native.devices import keys_of
 from framefuse.native.libraries import Libraries, Peek, Unknown, word_at
@@ -480,6 +481,7 @@ FALLBACKS: dict[str, Callable[..., Any]] = {
     "grad_enabled": torch.is_grad_enabled,
     "set_grad_enabled": torch._C._set_grad_enabled,
     "mode_count": torch._C._len_torch_function_stack,
+    "modes": default_device,
     "default_dtype": lambda: _dtype_code(torch.get_default_dtype()),
     "deterministic": torch._C._get_deterministic_algorithms,
     "autocast_dtype": _autocast_code,

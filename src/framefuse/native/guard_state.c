@@ -74,5 +74,5 @@ bool guard_state_agrees(GuardSet *set, const State *state)
         if (!abi_autocast_dtype(set->autocast[i].device_type, &dtype) || dtype != set->autocast[i].dtype)
             return false;
     }
-    return abi_default_device(set->default_device);
+    return state->modes ? abi_modes(set->default_device) : abi_default_device(set->default_device);
 }

@@ -285,6 +285,17 @@ bool abi_default_device(PyObject *expected)
     return same == 1;
 }
 
+/* Whether the function modes that are active are the same, with the device of torch's own for devices. */
+bool abi_modes(PyObject *expected)
+{
+    PyObject *now = abi_call("modes", NULL, 0);
+    int same = now ? PyObject_RichCompareBool(now, expected, Py_EQ) : -1;
+    Py_XDECREF(now);
+    if (same < 0)
+        PyErr_Clear();
+    return same == 1;
+}
+
 int abi_thread_count(void)
 {
     if (LIKELY(abi.thread_count != NULL))

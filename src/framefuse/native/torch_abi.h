@@ -105,6 +105,7 @@ bool abi_version_slowly(PyObject *tensor, int64_t *version);
 int abi_requires_grad_slowly(PyObject *tensor); /* 1, 0, -1 unknown */
 bool abi_read_state(State *state);
 bool abi_autocast_dtype(int device_type, int32_t *dtype);
+bool abi_modes(PyObject *expected); /* the text of ir/default_device.py */
 bool abi_default_device(PyObject *expected); /* false where the legacy default device differs */
 
 /* Makers give new references, or NULL with an exception. */

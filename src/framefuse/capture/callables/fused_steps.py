@@ -29,7 +29,7 @@ def _adam(function: Function) -> Callable[..., None]:
         decays: bool,
         **options: float,
     ) -> None:
-        steps = [torch.tensor(count, dtype=torch.float32) for count in counts]
+        steps = [torch.tensor(count, dtype=torch.float32, device="cpu") for count in counts]
         function(params, grads, averages, squares, largest, steps, **options)
 
     return step

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
 
 from framefuse.capture.facts.questions import Question, answered
 from framefuse.capture.program.equivalents import OVERRIDDEN
@@ -14,6 +15,7 @@ from framefuse.capture.recording.call_names import call_name
 from framefuse.capture.recording.queries import ANSWERS
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir.classes import PLAIN_TENSORS
+from framefuse.ir.default_device import device_of_mode
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 ENABLED = Question(torch._C._is_torch_function_enabled)  # whether classes are asked, by whoever calls what is compiled
@@ -25,6 +27,7 @@ class RecordingMode(TorchFunctionMode):
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self.recorder = recorder
+        self.device = device_of_mode()
 
     def __exit__(self, *exception: object) -> None:
         """Leaves the stack from wherever it stands: the program may be in modes that it entered later."""
@@ -44,6 +47,8 @@ class RecordingMode(TorchFunctionMode):
             return self._overridden(func, types, args, given)
         if recorder.transformed is not None:
             return recorder.transformed.call(func, args, kwargs)
+        if self.device is not None and kwargs.get("device") is None and func in _device_constructors():
+            kwargs = {**kwargs, "device": self.device}
         name = call_name(func)
         answer = ANSWERS.get(name)
         if answer is not None:
@@ -64,6 +69,17 @@ class RecordingMode(TorchFunctionMode):
             return value
         self.recorder.kill("tensor-kind", "What no __torch_function__ implements")
         return func(*args, **(kwargs or {}))  # torch's own error
+
+
+@contextmanager
+def outside_modes() -> Iterator[None]:
+    """Takes all of torch's function modes off the stack: what is the compiler's own runs under none."""
+    stack = tuple(torch.overrides._get_current_function_mode_stack())
+    _replace(stack, ())
+    try:
+        yield
+    finally:
+        _replace((), stack)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from framefuse.ir.default_device import default_device, device_of_mode
 from framefuse.ir.facts import Casts, GlobalState
 from framefuse.ir.values import Value
 
@@ -52,14 +53,12 @@ def casts_now() -> Casts:
 
 def global_state() -> GlobalState:
     """The state that a trace is bound to, read outside the recorder's own mode."""
-    with torch._C.DisableTorchFunction():  # a mode of the program would be told of the device that is made
-        default_device = str(torch.get_default_device())
     return GlobalState(
         grad_enabled=torch.is_grad_enabled(),
         inference_mode=torch.is_inference_mode_enabled(),
         autocast=autocast_state(),
         default_dtype=_mode_name(torch.get_default_dtype()),
-        default_device=default_device,
+        default_device=default_device(),
         deterministic=torch.are_deterministic_algorithms_enabled(),
         function_modes=torch._C._len_torch_function_stack(),
         dispatch_keys=(
@@ -71,8 +70,11 @@ def global_state() -> GlobalState:
 
 def refusal() -> str | None:
     """The name of an active mode of torch under which calls are not recorded."""
-    if torch._C._len_torch_function_stack():
+    device = device_of_mode()
+    if torch._C._len_torch_function_stack() > (device is not None):
         return "A torch function mode"
+    if device is not None and device.type == "meta":
+        return "A default device without memory"
     if torch._C._len_torch_dispatch_stack():
         return "A torch dispatch mode"
     if torch._C._functorch.peek_interpreter_stack() is not None:
