@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from framefuse.aot.exported_program import DLPACK, Program, Result
-from framefuse.aot.own_code import POSITIONS, Convolution, Elements, Part, is_idle, read
+from framefuse.aot.own_code import POSITIONS, Added, Convolution, Elements, Part, Sorted, is_idle, read
 from framefuse.aot.own_views import Number, Shown, Word, parts
 from framefuse.errors import UserError
 from framefuse.ir.dtypes import BY_NAME
@@ -20,6 +20,7 @@ CHOSEN = {"min": "<", "max": ">"}
 DIVIDING = {"floordiv": "floor_divide", "mod": "floor_remainder"}
 OWNED = ("fresh", "call")  # slots with memory of their own
 REAL = {"float32": "float", "float64": "double"}  # the types of products in C
+WHOLE = {"trunc": "trunc", "floor": "floor", "ceil": "ceil", "round": "nearbyint"}  # integers of reals
 REALS = {"real_add": "+", "real_sub": "-", "real_mul": "*", "real_div": "/"}
 
 
@@ -182,6 +183,10 @@ class _Writer:
             yield f"    if (!divides(n[{left}].i, n[{right}].i))"
             yield '        return fail(model, "the program divides by a size that is zero");'
             yield f"    n[{to}].i = {DIVIDING[op]}(n[{left}].i, n[{right}].i);"
+        elif op in WHOLE:
+            yield f"    if (!(fabs(n[{left}].r) < 9e18))"
+            yield '        return fail(model, "a number of the program is no integer");'
+            yield f"    n[{to}].i = (int64_t){WHOLE[op]}(n[{left}].r);"
         elif op == "real_of_int":
             yield f"    n[{to}].r = (double)n[{left}].i;"
         elif op in REALS:
@@ -246,13 +251,52 @@ class _Writer:
             return
         called = read(self.plan, item)
         assert not isinstance(called, str), called
+        if isinstance(called, Sorted):
+            yield from self.sorted(called)
+            return
         yield from self.memory(called.out)
-        if isinstance(called, Convolution):
+        if isinstance(called, Added):
+            yield from self.added(called)
+        elif isinstance(called, Convolution):
             yield from self.convolution(called)
         elif isinstance(called, Part):
             yield from self.part(called)
         else:
             yield from self.elements(called)
+
+    def sorted(self, item: Sorted) -> Iterator[str]:
+        source = self.plan.slots[item.input]
+        results = []
+        for name, slot in (("value", item.values), ("place", item.places)):
+            if slot is None:
+                results.append("NULL, NULL")
+            else:
+                yield from self.memory(slot)
+                results.append(f"p[{slot}], {name}_strides")
+        yield f"    {{ {self.array('sizes', source.sizes)} {self.array('from_strides', source.strides)}"
+        for name, slot in (("value", item.values), ("place", item.places)):
+            if slot is not None:
+                yield f"      {self.array(f'{name}_strides', self.plan.slots[slot].strides)}"
+        kind, size = _kind(source.dtype), BY_NAME[source.dtype].size
+        wide = int(source.dtype == "bfloat16")
+        out = self.plan.slots[next(slot for slot in (item.values, item.places) if slot is not None)]
+        taken = f"n[{out.sizes[item.dim]}].i" if out.sizes else "1"
+        shape = f"{len(source.sizes)}, {item.dim}, {size}, {wide}, {int(item.descending)}, {kind}, sizes, {taken}"
+        yield f"      const sorting of = {{{shape}, p[{item.input}], from_strides, {', '.join(results)}}};"
+        yield "      if (sorted(model, &of)) goto failed; }"
+
+    def added(self, item: Added) -> Iterator[str]:
+        slots = self.plan.slots
+        out, source, places, terms = (slots[slot] for slot in (item.out, item.input, item.positions, item.terms))
+        size = BY_NAME[out.dtype].size
+        yield f"    {{ {self.array('whole', out.sizes)} {self.array('to', out.strides)}"
+        yield f"      {self.array('from', source.strides)} {self.array('sizes', places.sizes)}"
+        yield f"      {self.array('place', places.strides)} {self.array('term', terms.strides)}"
+        yield f"      copy({len(out.sizes)}, whole, p[{item.input}], from, p[{item.out}], to, {size});"
+        shape = f"{len(out.sizes)}, {item.dim}, {size}, {POSITIONS[places.dtype]}, {_kind(out.dtype)}, sizes, whole"
+        yield f"      const adding of = {{{shape}, p[{item.positions}], place, p[{item.terms}], term,"
+        yield f"                         p[{item.out}], to}};"
+        yield "      if (add_at(model, &of)) goto failed; }"
 
     def part(self, item: Part) -> Iterator[str]:
         place = self.plan.slots[item.out]
@@ -389,6 +433,12 @@ class _Writer:
         """Takes back the first results, whose memory is freed with the rest."""
         taken = "".join(f"free(out[{k}]->manager_ctx); out[{k}] = NULL; " for k in range(count))
         return taken + 'fail(model, "there is no memory for a result");'
+
+
+def _kind(dtype: str) -> str:
+    if BY_NAME[dtype].is_float:
+        return "FLOATING"
+    return "SIGNED" if dtype.startswith("int") else "UNSIGNED"
 
 
 def _number(number: Number) -> str:

@@ -1,5 +1,5 @@
 """Reads the library calls of a plan that an exported program makes by code of its own: convolutions, parts of
-tensors, elements at positions.
+tensors, elements at positions, sums there, and orders.
 """
 
 from __future__ import annotations
@@ -59,13 +59,45 @@ class Elements:
     positions: tuple[int, ...]
 
 
-Called = Convolution | Part | Elements
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """The first elements along a dimension in order, stable, and where they were; None: nobody reads these."""
+
+    values: int | None
+    places: int | None
+    input: int
+    dim: int
+    descending: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A tensor with terms added at positions along a dimension."""
+
+    out: int
+    input: int
+    dim: int
+    positions: int
+    terms: int
+
+
+Called = Convolution | Part | Elements | Sorted | Added
+SORTS = (torch.sort, torch.Tensor.sort)
+FIRST = (torch.topk, torch.Tensor.topk)
+SUMS = (torch.scatter_add, torch.Tensor.scatter_add)
+SUMMED = frozenset(("float32", "float64", "int64", "int32", "int16", "int8", "uint8"))
 
 
 def read(plan: Plan, step: CallStep) -> Called | str:
     """What a call of the library computes, or why there is no code for it."""
     called: Called | str | None = None
-    if not step.binds and len(step.outs) == 1 and step.outs[0][0] == ():
+    if step.function in SORTS and not step.binds:
+        called = _sorted(plan, step)
+    elif step.function in FIRST and not step.binds:
+        called = _sorted(plan, step, ("k", "dim", "largest", "sorted"))
+    elif step.function in SUMS and not step.binds:
+        called = _added(plan, step)
+    elif not step.binds and len(step.outs) == 1 and step.outs[0][0] == ():
         if step.name in NAMES and step.function in _forms(step.name):
             called = _convolution(plan, step, NAMES[step.name])
         elif step.function is torch.clone:
@@ -128,6 +160,39 @@ def _convolution(plan: Plan, step: CallStep, rank: int) -> Convolution | str:
     steps, borders, holes = (_each(number, rank) for number in (stride, pads, hole))
     input, weight, bias = (given[name][1] for name in PARAMETERS[:3])
     return Convolution(out, input, weight, bias, steps, borders, holes, groups)
+
+
+def _sorted(
+    plan: Plan, step: CallStep, names: tuple[str, ...] = ("dim", "descending")
+) -> Sorted | str | None:
+    """A sort, or the first of one: its results say how many."""
+    given = {"dim": ("const", -1), "descending": ("const", False), "largest": ("const", True), **dict(step.kwargs)}
+    given |= dict(zip(names, step.args[1:], strict=False))
+    dim, descending = constant(given["dim"]), constant(given["largest" if "k" in names else "descending"])
+    if step.args[0][0] != "tensor" or not isinstance(dim, int) or not isinstance(descending, bool):
+        return None
+    input = step.args[0][1]
+    slot = plan.slots[input]
+    if slot.dtype.startswith("complex"):
+        return "complex numbers have no order"
+    results = {path[-1]: out for path, out in step.outs}
+    return Sorted(results.get(0), results.get(1), input, dim % max(len(slot.sizes), 1), descending)
+
+
+def _added(plan: Plan, step: CallStep) -> Added | str | None:
+    given = dict(zip(("self", "dim", "index", "src"), step.args, strict=False)) | dict(step.kwargs)
+    given["self"] = given.get("self", given.get("input", ("const", None)))
+    dim = constant(given["dim"])
+    tensors = [given[name] for name in ("self", "index", "src")]
+    if not isinstance(dim, int) or any(tensor[0] != "tensor" for tensor in tensors):
+        return None
+    input, places, terms = (tensor[1] for tensor in tensors)
+    slots, rank = plan.slots, len(plan.slots[input].sizes)
+    if slots[input].dtype not in SUMMED or slots[terms].dtype != slots[input].dtype or rank == 0:
+        return f"sums of {slots[input].dtype} at positions have no kernel"
+    if slots[places].dtype not in POSITIONS or not rank == len(slots[places].sizes) == len(slots[terms].sizes):
+        return f"positions of {slots[places].dtype} have no kernel"
+    return Added(step.outs[0][1], input, dim % rank, places, terms)
 
 
 def constant(template: Template) -> Any:

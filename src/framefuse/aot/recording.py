@@ -10,10 +10,12 @@ from typing import Any
 import torch
 
 from framefuse import _native
+from framefuse.aot.forms import forms
 from framefuse.aot.own_code import is_idle, read
 from framefuse.aot.own_views import parts
 from framefuse.aot.weights import NAMES, Weight
 from framefuse.api import compile
+from framefuse.capture.interp.registry import FORMS
 from framefuse.errors import UserError
 from framefuse.ir.facts import Fact
 from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, ReleaseStep
@@ -52,7 +54,11 @@ def recorded(f: Callable[..., Any], examples: Sequence[torch.Tensor], dynamic: b
     if state is None:
         raise UserError(f"{f!r:.80} has no Python code that could be recorded. Export a function or an nn.Module")
     with torch.no_grad():
-        compiled(*examples)
+        token = FORMS.set(forms())
+        try:
+            compiled(*examples)
+        finally:
+            FORMS.reset(token)
         if not state.products:
             raise UserError(f"the call of {f!r:.80} left nothing to compile. Export what computes with its tensors")
         stages = state.products[0].stages

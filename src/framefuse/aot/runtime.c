@@ -287,6 +287,8 @@ static int elements(framefuse_model *model, int lead, int ndim, const int64_t *s
     }
 }
 
+#include "ordering.c"
+
 /* ---- kernels ---------------------------------------------------------------------------------------------------- */
 
 enum { WORTH_NANOSECONDS = 30000 };

@@ -14,6 +14,7 @@ from framefuse.capture.facts.numbers import NUMBERS, TRACKED, pin_nested, plain_
 from framefuse.capture.interp.continuations import PUSH_ITERATOR, PUSH_NEGATED, PushChecked, PushOperation
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.protocols import checked
+from framefuse.capture.interp.registry import form_of
 from framefuse.capture.program.equivalents import FORWARDS, LISTED, equal_parts
 from framefuse.capture.program.frame import Frame, InterpretedGenerator, Pending
 from framefuse.capture.program.iterators import NATIVE_ITERATORS
@@ -167,6 +168,9 @@ class Operations:
         if complex in (type(left), type(right)):
             left, right = plain_number(left), plain_number(right)
         kind, other = type(left), type(right)
+        form = form_of(function, (left, right), {})
+        if form is not None:
+            return self.machine.calls.call(frame, form, (left, right), {})
         if kind in HOLDERS and other in HOLDERS and reads_values((left, right)):
             pin_nested((left, right))
         if (kind not in SIMPLE and kind not in TRACKED) or (other not in SIMPLE and other not in TRACKED):

@@ -13,11 +13,13 @@ from framefuse.capture.interp.continuations import PushInstance
 from framefuse.capture.interp.machine import Machine, Special
 from framefuse.capture.interp.registry import (
     CLASS_MAKERS,
+    FORMS,
     NAMED_EQUIVALENTS,
     SHORTCUTS,
     SPECIALS,
     TRANSFORMS,
     equivalent_of,
+    form_of,
     needs_python,
 )
 from framefuse.capture.program import leaves
@@ -69,7 +71,7 @@ class Calls:
                 if is_wrapper(target):
                     target = target.__wrapped__
                     continue
-                if runs_natively(target):
+                if runs_natively(target) and not _is_walked(target):
                     named = NAMED_EQUIVALENTS.get((target.__globals__.get("__name__", ""), target.__name__))
                     if named is not None and named[0](args, kwargs):
                         target = named[1]
@@ -172,6 +174,11 @@ class Calls:
                 args, target = (target, *args), method
                 continue
             break
+        if FORMS.get():
+            function, operands = unbound(target, args)
+            form = form_of(function, operands, kwargs)
+            if form is not None:
+                return self.call(frame, form, operands, kwargs, continuation)
         self.machine.natives.call(frame, target, args, kwargs, continuation)
         return None
 
@@ -305,3 +312,9 @@ class Calls:
             init(instance, *args, **kwargs)
         self.machine.finish(frame, instance, continuation)
         return None
+
+
+def _is_walked(function: types.FunctionType) -> bool:
+    """Whether a function of torch is the program's own code now."""
+    form = FORMS.get().get(function)
+    return form is not None and form.function is function

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Hashable
-from typing import TypeAlias, TypeVar, Unpack
+from collections.abc import Callable, Hashable, Mapping
+from contextvars import ContextVar
+from typing import NamedTuple, TypeAlias, TypeVar, Unpack
 
 import torch
 
@@ -28,6 +29,17 @@ H = TypeVar("H", bound=Handler)
 SPECIALS: dict[Hashable, Special] = {}
 # Functions of libraries that are imported late, by module and name: whether a call of these can be one of the Python.
 NAMED_EQUIVALENTS: dict[tuple[str, str], tuple[Callable[[Arguments, Keywords], bool], Function]] = {}
+class Form(NamedTuple):
+    """A function of torch in terms of simpler ones, for the calls ``when`` says so of their operands. A function that
+    is the form of itself is walked.
+    """
+
+    function: Function
+    when: Callable[[Arguments, Keywords], bool]
+
+
+# What is in force while a program is recorded that runs where torch is not.
+FORMS: ContextVar[Mapping[Hashable, Form]] = ContextVar("forms", default={})  # noqa: B039 - nobody writes it
 
 # Enters the frames of a call at once; False where the function must be interpreted.
 Shortcut: TypeAlias = Callable[[Machine, Arguments, Keywords, Pending | None], bool]
@@ -39,6 +51,15 @@ ENTERING: list[Callable[[Machine, Frame], None]] = []
 # Makes a class as the native ``__new__`` of its metaclass does; MISSING where that shall do it.
 ClassMaker: TypeAlias = Callable[[Machine, Function, Arguments, Keywords], Value]
 CLASS_MAKERS: dict[Hashable, ClassMaker] = {}
+
+
+def form_of(function: Value, args: Arguments, kwargs: Keywords) -> Function | None:
+    """The form that a function of torch has now for these operands."""
+    try:
+        form = FORMS.get().get(function)
+    except TypeError:  # what is called has no hash
+        return None
+    return form.function if form is not None and form.when(args, kwargs) else None
 
 
 def handles(*names: str) -> Callable[[H], H]:

@@ -14,7 +14,7 @@ from framefuse.capture.facts.numbers import NUMBERS, TRACKED, applied, bare, pin
 from framefuse.capture.facts.texts import Text
 from framefuse.capture.interp.continuations import PUSH_NEGATED, PushOperation, PushTruth
 from framefuse.capture.interp.machine import Machine
-from framefuse.capture.interp.registry import handles
+from framefuse.capture.interp.registry import FORMS, handles
 from framefuse.capture.program.equivalents import contains_
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.lookups import python_method, type_get
@@ -52,10 +52,10 @@ def binary_op(machine: Machine, frame: Frame, argument: int) -> Outcome:
     right = stack.pop()
     left = stack.pop()
     if argument < 13:
-        if type(left) in DIRECT and type(right) in DIRECT:
-            stack.append(applied(FUNCTIONS[argument], left, right, f"__r{ORDER[argument]}__"))
-            return None
         name = ORDER[argument]
+        if type(left) in DIRECT and type(right) in DIRECT and not (FORMS.get() and FUNCTIONS[argument] in FORMS.get()):
+            stack.append(applied(FUNCTIONS[argument], left, right, f"__r{name}__"))
+            return None
         return machine.operations.binary(frame, FUNCTIONS[argument], left, right, f"__{name}__", f"__r{name}__")
     argument -= 13
     name, kind = ORDER[argument], type(left)

@@ -45,6 +45,7 @@ INTERPRETED_OURS = (
     "framefuse.capture.callables.custom_functions",
     "framefuse.capture.callables.flexible_attention",
     "framefuse.capture.callables.scans",
+    "framefuse.aot.forms.",
     "framefuse.capture.callables.transforms",
     "framefuse.demo",
 )

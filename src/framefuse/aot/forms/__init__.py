@@ -1,0 +1,27 @@
+"""Functions of torch in terms of simpler ones, for programs that run where torch's library is not.
+
+Each form gives what torch's function gives, to rounding, and is recorded as the program's own code: sizes are run-time
+values as there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+from framefuse.aot.forms import (  # noqa: F401 - each fills the table
+    convolutions,
+    ordering,
+    pooling,
+    products,
+    recurrent_layers,
+    resampling,
+    sums_at_positions,
+    window_columns,
+)
+from framefuse.aot.forms.registry import TABLE
+from framefuse.capture.interp.registry import Form
+
+
+def forms() -> Mapping[Hashable, Form]:
+    """All forms by the functions that they stand for."""
+    return TABLE

@@ -1,0 +1,101 @@
+"""What orders elements, by one stable sort."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from framefuse.aot.forms.registry import Given, form
+from framefuse.ir.values import Value
+
+
+def _sorted(input: Tensor, dim: int, descending: bool) -> tuple[Tensor, Tensor]:
+    values, places = torch.sort(input, dim=dim, descending=descending, stable=True)
+    return values, places
+
+
+@form(torch.argsort, torch.Tensor.argsort)
+def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
+    return _sorted(input, dim, descending)[1]
+
+
+@form(torch.msort, torch.Tensor.msort)
+def msort(input: Tensor) -> Tensor:
+    return _sorted(input, 0, False)[0]
+
+
+class Placed(NamedTuple):
+    """Elements and where they were."""
+
+    values: Tensor
+    indices: Tensor
+
+
+def _at(input: Tensor, place: Value, dim: int, keepdim: bool, missing: bool) -> Placed:
+    """The element at a place in the order; where one is ``missing``, not a number if any is not."""
+    values, places = _sorted(input, dim, False)
+    values, places = values.narrow(dim, place, 1), places.narrow(dim, place, 1)
+    if missing and input.dtype.is_floating_point:
+        strange = torch.isnan(input)
+        some = strange.any(dim, keepdim=True)
+        values = torch.where(some, torch.nan, values)
+        places = torch.where(some, strange.to(torch.uint8).argmax(dim, keepdim=True), places)
+    return Placed(values, places) if keepdim else Placed(values.squeeze(dim), places.squeeze(dim))
+
+
+@form(torch.kthvalue, torch.Tensor.kthvalue)
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Placed:
+    return _at(input, k - 1, dim, keepdim, False)
+
+
+@form(torch.median, torch.Tensor.median)
+def median(input: Tensor, dim: Value = None, keepdim: bool = False) -> Value:
+    if dim is None:
+        flat = input.reshape(-1)
+        return _at(flat, (flat.shape[0] - 1) // 2, 0, False, True).values
+    return _at(input, (input.shape[dim] - 1) // 2, dim, keepdim, True)
+
+
+def _is_one_linear(given: Given) -> bool:
+    return not isinstance(given["q"], Tensor) and given["interpolation"] == "linear"
+
+
+@form(torch.quantile, torch.Tensor.quantile, where=_is_one_linear)
+def quantile(
+    input: Tensor, q: Value, dim: Value = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    """Of one number, between the two nearest elements."""
+    flat = input.reshape(-1) if dim is None else input
+    along = -1 if dim is None else dim
+    values = _sorted(flat, along, False)[0].transpose(along, -1)
+    at = torch.arange(values.shape[-1], dtype=values.dtype)
+    weight = (1 - (at - at.amax() * q).abs()).clamp(min=0)
+    result = torch.where(weight > 0, values * weight, 0).sum(-1)
+    result = torch.where(torch.isnan(values).any(-1), torch.nan, result)
+    if keepdim:
+        return result.reshape([1] * input.dim()) if dim is None else result.unsqueeze(-1).transpose(along, -1)
+    return result if dim is None else result.unsqueeze(-1).transpose(along, -1).squeeze(along)
+
+
+def _is_among_sorted(given: Given) -> bool:
+    return given["sorter"] is None and isinstance(given["input"], Tensor)
+
+
+@form(torch.searchsorted, where=_is_among_sorted)
+def searchsorted(
+    sorted_sequence: Tensor, input: Value, *, out_int32: bool = False, right: bool = False, side: Value = None,
+    sorter: Value = None,
+) -> Tensor:  # fmt: skip
+    """How many elements are below each value."""
+    each = input.unsqueeze(-1)
+    among = sorted_sequence if sorted_sequence.dim() == 1 else sorted_sequence.unsqueeze(-2)
+    below = among <= each if right or side == "right" else among < each
+    count: Tensor = below.sum(-1)
+    return count.to(torch.int32 if out_int32 else torch.int64)
+
+
+@form(torch.bucketize, where=lambda given: isinstance(given["input"], Tensor))
+def bucketize(input: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)

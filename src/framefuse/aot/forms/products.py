@@ -1,0 +1,133 @@
+"""Products of matrices of 16-bit floats by those of 32 bits, distances, and attention layers as torch writes them."""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from framefuse.aot.forms.registry import Given, form, walked
+from framefuse.ir.values import Function, Value
+
+NARROW = (torch.bfloat16, torch.float16)
+
+walked(F.multi_head_attention_forward, F.local_response_norm)
+
+
+def _is_narrow(given: Given) -> bool:
+    return isinstance(given["input"], Tensor) and given["input"].dtype in NARROW
+
+
+def _is_multiplied(given: Given) -> bool:
+    left, right = given["input"], given["other"]
+    if not isinstance(left, Tensor) or not isinstance(right, Tensor):
+        return False
+    whole = not left.dtype.is_floating_point and not left.dtype.is_complex
+    return left.dtype in NARROW or (whole and left.dim() > 1 and right.dim() > 1)
+
+
+def _widened(function: Function) -> Function:
+    """``function`` with tensors of 16-bit floats as 32-bit ones, and its result as theirs."""
+
+    def widened(input: Tensor, *args: Value, **kwargs: Value) -> Tensor:
+        wide = [part.to(torch.float32) if isinstance(part, Tensor) and part.dtype in NARROW else part for part in args]
+        named = {
+            name: part.to(torch.float32) if isinstance(part, Tensor) and part.dtype in NARROW else part
+            for name, part in kwargs.items()
+        }
+        result: Tensor = function(input.to(torch.float32), *wide, **named)
+        return result.to(input.dtype)
+
+    return widened
+
+
+def _multiplied(function: Function) -> Function:
+    """A product of 16-bit floats, or one of integers, which wrap as they do in torch."""
+    widened = _widened(function)
+
+    def multiplied(input: Tensor, other: Tensor) -> Tensor:
+        if input.dtype in NARROW:
+            result: Tensor = widened(input, other)
+            return result
+        return (input.unsqueeze(-1) * other.unsqueeze(-3)).sum(-2).to(input.dtype)
+
+    return multiplied
+
+
+PRODUCTS: tuple[Function, ...] = (
+    operator.matmul, torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.mm, torch.Tensor.mm,
+    torch.bmm, torch.Tensor.bmm,
+)  # fmt: skip
+LIKE_PRODUCTS: tuple[Function, ...] = (
+    torch.mv, torch.Tensor.mv, torch.dot, torch.Tensor.dot, F.linear, torch.addmm, torch.Tensor.addmm, torch.baddbmm,
+    F.conv1d, F.conv2d, F.scaled_dot_product_attention,
+)  # fmt: skip
+for _product in PRODUCTS:
+    form(_product, where=_is_multiplied)(_multiplied(_product))
+for _product in LIKE_PRODUCTS:
+    form(_product, where=_is_narrow)(_widened(_product))
+
+
+@form(torch.cdist)
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: Value = None) -> Tensor:
+    apart = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs()
+    if p == 2.0:
+        return (apart * apart).sum(-1).sqrt()
+    if p == 1.0:
+        return apart.sum(-1)
+    if p == float("inf"):
+        return apart.amax(-1)
+    return (apart != 0).to(x1.dtype).sum(-1) if p == 0 else apart.pow(p).sum(-1).pow(1.0 / p)
+
+
+@form(torch.kron, torch.Tensor.kron)
+def kron(input: Tensor, other: Tensor) -> Tensor:
+    rank = max(input.dim(), other.dim())
+    left = input.reshape([1] * (rank - input.dim()) + list(input.shape))
+    right = other.reshape([1] * (rank - other.dim()) + list(other.shape))
+    for dim in range(rank):
+        left, right = left.unsqueeze(2 * dim + 1), right.unsqueeze(2 * dim)
+    product = left * right
+    for dim in range(rank):
+        product = product.flatten(dim, dim + 1)
+    return product
+
+
+@form(torch._native_multi_head_attention, where=lambda given: given["mask"] is None and not given["need_weights"])
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, embed_dim: int, num_head: int, qkv_weight: Tensor, qkv_bias: Value,
+    proj_weight: Tensor, proj_bias: Value, mask: Value = None, need_weights: bool = True,
+    average_attn_weights: bool = True, mask_type: Value = None,
+) -> tuple[Tensor, None]:  # fmt: skip
+    """Of several heads, without a mask; rows of a batch come first."""
+    heads = []
+    for number, part in enumerate((query, key, value)):
+        weight = qkv_weight.narrow(0, number * embed_dim, embed_dim)
+        bias = None if qkv_bias is None else qkv_bias.narrow(0, number * embed_dim, embed_dim)
+        rows = F.linear(part, weight, bias)
+        heads.append(rows.unflatten(-1, (num_head, embed_dim // num_head)).transpose(1, 2))
+    mixed = F.scaled_dot_product_attention(heads[0], heads[1], heads[2]).transpose(1, 2).flatten(2)
+    return F.linear(mixed, proj_weight, proj_bias), None
+
+
+@form(torch._transformer_encoder_layer_fwd, where=lambda given: given["mask"] is None)
+def encoder_layer(
+    src: Tensor, embed_dim: int, num_heads: int, qkv_weight: Tensor, qkv_bias: Value, proj_weight: Tensor,
+    proj_bias: Value, use_gelu: bool, norm_first: bool, eps: float, norm_weight_1: Tensor, norm_bias_1: Value,
+    norm_weight_2: Tensor, norm_bias_2: Value, ffn_weight_1: Tensor, ffn_bias_1: Value, ffn_weight_2: Tensor,
+    ffn_bias_2: Value, mask: Value = None, mask_type: Value = None,
+) -> Tensor:  # fmt: skip
+    """A layer in evaluation, as torch's own fast path has it."""
+    size = (embed_dim,)
+    read = F.layer_norm(src, size, norm_weight_1, norm_bias_1, eps) if norm_first else src
+    src = src + attention(
+        read, read, read, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, None, False
+    )[0]  # fmt: skip
+    src = src if norm_first else F.layer_norm(src, size, norm_weight_1, norm_bias_1, eps)
+    read = F.layer_norm(src, size, norm_weight_2, norm_bias_2, eps) if norm_first else src
+    hidden = F.linear(read, ffn_weight_1, ffn_bias_1)
+    hidden = F.gelu(hidden) if use_gelu else F.relu(hidden)
+    src = src + F.linear(hidden, ffn_weight_2, ffn_bias_2)
+    return src if norm_first else F.layer_norm(src, size, norm_weight_2, norm_bias_2, eps)

@@ -1,0 +1,190 @@
+"""Functions of torch that exported programs make of simpler ones: their results are eager's on other values."""
+
+import shutil
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import framefuse
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="export needs a C compiler")
+
+
+def drawn(*shape, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape))).to(dtype)
+
+
+def whole(high, *shape):
+    return torch.randint(high, shape, generator=torch.Generator().manual_seed(high))
+
+
+def tensors(value):
+    return [value] if hasattr(value, "__dlpack__") else [tensor for part in value for tensor in tensors(part)]
+
+
+def agrees(tmp_path, f, *examples, **options):
+    """Exports the function, calls it on other values, and compares with eager's."""
+    path = tmp_path / "program.so"
+    framefuse.export(f, examples, path, **options)
+    program = framefuse.load(path)
+    given = [example.flip(0).contiguous() for example in examples]
+    with torch.no_grad():
+        wanted = tensors(f(*given))
+    results = [torch.as_tensor(result) for result in tensors(program(*given))]
+    assert len(results) == len(wanted)
+    for result, want in zip(results, wanted, strict=True):
+        torch.testing.assert_close(result, want, rtol=1e-4, atol=1e-5, equal_nan=True)
+    return program
+
+
+PICTURES = drawn(2, 4, 7, 6)
+RESAMPLED = {
+    "nearest": {"scale_factor": 2},
+    "nearest to a size": {"size": (9, 4)},
+    "nearest exact": {"size": (13, 4), "mode": "nearest-exact"},
+    "bilinear": {"scale_factor": 2, "mode": "bilinear"},
+    "bilinear by a fraction": {"scale_factor": 1.7, "mode": "bilinear"},
+    "bilinear aligned": {"size": (11, 1), "mode": "bilinear", "align_corners": True},
+    "bicubic": {"scale_factor": 2, "mode": "bicubic"},
+    "area": {"size": (3, 4), "mode": "area"},
+}
+DEEP, ROWS = drawn(2, 2, 5, 6, 4), drawn(2, 4, 9)
+# Of each convolution: its function, input, the sizes of its weight, whether it has a bias, and what else it is given.
+CONVOLVED = {
+    "conv3d": (F.conv3d, DEEP, (4, 2, 3, 3, 2), True, (2, (0, 1, 1))),
+    "conv3d of groups": (F.conv3d, DEEP, (6, 1, 3, 2, 3), False, ((1, 2, 1), 1, (1, 1, 2), 2)),
+    "conv3d same": (F.conv3d, DEEP, (3, 2, 1, 3, 3), False, (1, "same", 2)),
+    "transposed 1d": (F.conv_transpose1d, ROWS, (4, 3, 3), True, (2, 1, 1)),
+    "transposed 2d": (F.conv_transpose2d, PICTURES, (4, 3, 3, 2), False, ((2, 3), (3, 0), (1, 2), 2, (2, 1))),
+    "transposed 3d": (F.conv_transpose3d, DEEP, (2, 3, 3, 3, 3), True, (2, 1)),
+}
+OTHERS = {
+    "adaptive average": (lambda x: F.adaptive_avg_pool2d(x, (3, None)), PICTURES),
+    "adaptive average of all": (lambda x: F.adaptive_avg_pool2d(x, 1), PICTURES),
+    "adaptive maximum": (lambda x: F.adaptive_max_pool2d(x, (3, 4)), PICTURES),
+    "unfold": (lambda x: F.unfold(x, (3, 2), (1, 2), 1, (2, 1)), PICTURES),
+    "fold": (lambda x: F.fold(x, (6, 6), 3, 1, 1, 2), drawn(2, 18, 9)),
+    "sampled": (lambda x, t: F.grid_sample(x, t, align_corners=False), PICTURES, drawn(2, 3, 5, 2)),
+    "sampled at borders": (
+        lambda x, t: F.grid_sample(x, 2 * t, "nearest", "border", align_corners=True), PICTURES, drawn(2, 3, 5, 2)
+    ),
+    "sampled in mirrors": (
+        lambda x, t: F.grid_sample(x, 3 * t, padding_mode="reflection", align_corners=True), PICTURES, drawn(2, 3, 5, 2)
+    ),
+    "distances": (lambda x, y: (torch.cdist(x, y), torch.cdist(x, y, 1.0)), drawn(3, 4), drawn(5, 4)),
+    "kron": (lambda x, y: torch.kron(x, y), drawn(2, 3), drawn(3, 2)),
+    "response norm": (lambda x: F.local_response_norm(x, 3), PICTURES),
+    "bag": (torch.nn.EmbeddingBag(9, 4), whole(9, 3, 5)),
+    "one hot": (lambda i: F.one_hot(i, 5), whole(5, 2, 3)),
+    "scatter_add": (lambda x, i: torch.ones(3, 9).scatter_add(1, i, x), drawn(3, 4), whole(9, 3, 4)),
+    "index_add": (lambda x, i: torch.ones(5, 4).index_add(0, i, x, alpha=2), drawn(3, 4), whole(5, 3)),
+    "index_put": (
+        lambda x, i, j: torch.ones(5, 6).index_put((i, j - 6), x, accumulate=True), drawn(3), whole(5, 3), whole(6, 3)
+    ),
+    "half product": (lambda x: (x.bfloat16() @ x.bfloat16().t()).float(), drawn(3, 4)),
+    "integers' product": (lambda x: x @ x.t(), whole(9, 3, 4)),
+    "half net": (
+        torch.nn.Sequential(torch.nn.Conv2d(4, 3, 3), torch.nn.Flatten(), torch.nn.Linear(60, 2)).bfloat16(),
+        PICTURES.bfloat16(),
+    ),
+    "attention layer": (torch.nn.MultiheadAttention(8, 2, batch_first=True).eval(), drawn(2, 5, 8),
+                        drawn(2, 4, 8), drawn(2, 4, 8) + 1),
+    "encoder": (
+        torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval(),
+        drawn(2, 5, 8),
+    ),
+    "quantile": (lambda x: x.quantile(0.3, dim=1), drawn(3, 9)),
+    "searchsorted": (lambda x: torch.searchsorted(torch.arange(-2.0, 2.0), x, right=True), drawn(3, 4)),
+}  # fmt: skip
+LAYERS = {
+    "lstm": torch.nn.LSTM(4, 5, 2, batch_first=True),
+    "lstm both ways": torch.nn.LSTM(4, 5, 2, bidirectional=True, proj_size=3),
+    "gru": torch.nn.GRU(4, 5, bias=False, bidirectional=True),
+    "rnn": torch.nn.RNN(4, 5, nonlinearity="relu"),
+}
+
+
+@pytest.mark.parametrize("name", RESAMPLED)
+def test_interpolation(name, tmp_path):
+    agrees(tmp_path, lambda x: F.interpolate(x, **RESAMPLED[name]), PICTURES)
+
+
+@pytest.mark.parametrize("name", CONVOLVED)
+def test_convolutions_of_other_kinds(name, tmp_path):
+    function, x, sizes, biased, rest = CONVOLVED[name]
+    bias = drawn(sizes[1] if "transposed" in name else sizes[0]) if biased else None
+    weight = drawn(*sizes)
+    agrees(tmp_path, lambda x: function(x, weight, bias, *rest), x)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_functions(name, tmp_path):
+    f, *examples = OTHERS[name]
+    agrees(tmp_path, f, *examples)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_recurrent_layers(name, tmp_path):
+    agrees(tmp_path, LAYERS[name], drawn(6, 3, 4))
+
+
+def test_sizes_are_those_of_the_run(tmp_path):
+    program = agrees(tmp_path, lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), PICTURES)
+    x = drawn(3, 4, 9, 5)
+    torch.testing.assert_close(
+        torch.as_tensor(program(x)), F.interpolate(x, scale_factor=2, mode="bilinear"), rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16", "int64", "int8", "uint8", "bool"])
+@pytest.mark.parametrize("descending", [False, True])
+def test_elements_in_order(dtype, descending, tmp_path):
+    kind = getattr(torch, dtype)
+    values = (4 * drawn(3, 40)).round().to(kind)
+    if kind.is_floating_point:
+        values[0, :8] = torch.tensor([torch.nan, -torch.nan, torch.inf, -torch.inf, 0.0, -0.0, 1e-7, -1e-7]).to(kind)
+
+    def f(x):
+        first = x.sort(1, descending)[0] if kind is torch.bool else x.sort(dim=0, descending=descending)[0]
+        return *torch.sort(x, dim=-1, descending=descending, stable=True), first
+
+    if dtype in ("bfloat16", "float16"):
+        examples, g = (values.float(),), lambda x: [part.float() for part in f(x.to(kind))]
+    else:
+        examples, g = (values,), f
+    agrees(tmp_path, g, *examples)
+
+
+def test_the_first_in_order(tmp_path):
+    values = drawn(5, 9)
+    values[1, 3] = torch.nan
+
+    def f(x):
+        top = x.topk(3, 1)
+        least, at = x.kthvalue(2, 0, keepdim=True)
+        return top.values, top.indices, x.topk(2, 0, largest=False)[0], least, at, *x.median(1), x.median(), x.argsort()
+
+    agrees(tmp_path, f, values)
+
+
+def test_a_position_outside_is_an_error_with_a_text(tmp_path):
+    program = agrees(tmp_path, lambda x, i: torch.zeros(3, 9).scatter_add(1, i, x), drawn(3, 4), whole(9, 3, 4))
+    with pytest.raises(ValueError, match="an index is out of bounds: 9 of 9"):
+        program(drawn(3, 4), torch.full((3, 4), 9))
+
+
+@pytest.mark.first_call
+def test_what_has_no_form_is_refused_with_its_line(tmp_path):
+    def f(x):
+        return torch.linalg.inv(x)
+
+    with pytest.raises(framefuse.UserError, match=r"return torch\.linalg\.inv\(x\)"):
+        framefuse.export(f, (drawn(3, 3),), tmp_path / "program.so")
+
+
+def test_forms_are_for_exports_alone():
+    compiled = framefuse.compile(lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"))
+    for _ in range(2):
+        compiled(PICTURES)
+    assert [work.title for work in framefuse.explain(compiled).graphs[0].work] == ["interpolate"]
