@@ -305,3 +305,17 @@ def test_importing_framefuse_leaves_torch_compile_alone():
     code = "import sys, framefuse; print([m for m in ('torch._dynamo', 'torch._inductor') if m in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
+
+
+def test_compiling_a_function_transform_leaves_torch_compile_alone():
+    """Of these two transforms torch itself imports nothing of it either."""
+    code = """
+import sys, torch, framefuse
+from torch.func import jvp, vmap
+f = framefuse.compile(lambda x: (vmap(lambda v: v * v.sum())(x), jvp(torch.sin, (x,), (x,))))
+for _ in range(3):
+    f(torch.randn(3, 4))
+print(len(framefuse.explain(f).graphs), [m for m in ("torch._dynamo", "torch._inductor") if m in sys.modules])
+"""
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "1 []"

@@ -41,6 +41,11 @@ class Transformed(TorchDispatchMode):
         self.others: list[torch.Tensor] = []  # further objects for values of the trace
         self.places: dict[Place, int] = {}
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: torch would wrap the mode by what imports torch.compile, which nothing here needs."""
+        return False
+
     # ---- above the levels --------------------------------------------------------------------------------------------
 
     def call(self, function: Function, args: Arguments, kwargs: Keywords) -> Value:
