@@ -452,6 +452,7 @@ class _Run:
         point.
         """
         recorder = self.recorder
+        recorder.waits.end()
         build = recipes.build
         effects = recorder.journal.effects(build)
         effects += autocast.left(recorder)

@@ -26,6 +26,7 @@ from framefuse.capture.callables import (
     subclasses,
     text_functions,
     transforms,
+    waiting,
 )
 from framefuse.capture.callables.native_calls import Natives
 from framefuse.capture.callables.operations import Operations
@@ -81,5 +82,6 @@ ROWS = (
     subclasses,
     text_functions,
     transforms,
+    waiting,
     opcodes,
 )

@@ -5,6 +5,7 @@ from framefuse.lower import (  # noqa: F401  importing a family registers its ru
     attention,
     autograd_operators,
     casts,
+    collectives,
     complex_rules,
     convolution,
     counted_shapes,

@@ -11,6 +11,7 @@ from typing import TypeAlias, TypeVar
 import torch
 
 from framefuse.ir.builder import Shape
+from framefuse.ir.collectives import Started
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr
 from framefuse.ir.values import Value
@@ -77,7 +78,8 @@ _BY_OPERATOR: dict[str, Entry] = {}
 def register(names: tuple[str, ...], family: str, function: Rule) -> None:
     """Makes ``function`` the rule of ``names``: ``"relu"`` is that name in torch, Tensor, torch.nn.functional and
     torch._C._nn (and its in-place form ``relu_``), ``"special.expit"`` or ``"F.embedding"`` that function only,
-    ``"aten.index"`` an operator that no function of torch stands for.
+    ``"aten.index"`` an operator that no function of torch stands for, ``"collective.all_reduce"`` a functional
+    collective.
     """
     entry = Entry(names, family, function)
     ENTRIES.append(entry)
@@ -85,6 +87,9 @@ def register(names: tuple[str, ...], family: str, function: Rule) -> None:
         space, _, last = name.rpartition(".")
         if space == "aten":
             _BY_OPERATOR[last] = entry
+            continue
+        if space == "collective":
+            _BY_TARGET[Started(last)] = entry
             continue
         for place in (space,) if space else PLAIN:
             for form in (last, f"{last}_"):

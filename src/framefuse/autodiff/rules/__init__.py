@@ -4,6 +4,7 @@ from framefuse.autodiff.rules import (
     attention,
     batch_norm,
     casts,
+    collectives,
     complex_parts,
     composites,
     convolution,
@@ -20,7 +21,8 @@ from framefuse.autodiff.rules import (
 )
 
 __all__ = [
-    "attention", "batch_norm", "casts", "complex_parts", "composites", "convolution", "indexing", "library_products",
+    "attention", "batch_norm", "casts", "collectives", "complex_parts", "composites", "convolution", "indexing",
+    "library_products",
     "linear_calls",
     "pooling", "positions", "products", "reductions", "selected", "views", "windows",
 ]  # fmt: skip

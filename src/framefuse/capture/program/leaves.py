@@ -25,6 +25,7 @@ INTERPRETED_TORCH = (
     "torch.cuda.amp.autocast_mode", "torch.optim", "torch.utils._foreach_utils", "torch.nn.parallel.distributed",
     "torch.fx.graph_module", "torch.fx._lazy_graph_module", "torch.export._unlift",
     "torch._export.non_strict_utils", "torch._functorch.functional_call", "torch.nn.utils.stateless",
+    "torch.distributed._functional_collectives",
     "torch.nn.utils._named_member_accessor", "torch.distributions",
 )  # fmt: skip
 INTERPRETED_ALONE = ("torch.nn.attention",)  # not what lies below: it sets which kernels attention may choose
@@ -47,6 +48,7 @@ INTERPRETED_OURS = (
     "framefuse.capture.callables.scans",
     "framefuse.aot.forms.",
     "framefuse.capture.callables.transforms",
+    "framefuse.capture.callables.waiting",
     "framefuse.demo",
 )
 # Functions of native modules that read the user's objects, or only call others.
@@ -63,7 +65,7 @@ INTERPRETED_FUNCTIONS = frozenset(
 # Functions of interpreted modules that set many flags of a backend: one step each.
 NATIVE_FUNCTIONS = frozenset(
     (f"torch.backends.{backend}", "set_flags") for backend in ("cudnn", "mkldnn", "miopen", "opt_einsum", "nnpack")
-)
+) | {("torch.distributed._functional_collectives", "_maybe_wrap_tensor")}
 # Torch's Python functions outside these modules are opaque.
 TORCH_SILENT = (
     "torch.functional", "torch.nn.functional", "torch._tensor", "torch.overrides", "torch._jit_internal",

@@ -38,6 +38,7 @@ from framefuse.capture.recording.tensors import (
     stands_for_another,
     versions_of,
 )
+from framefuse.capture.recording.waits import Waits
 from framefuse.capture.recording.written_memory import Prepared, WrittenMemory
 from framefuse.errors import Reason
 from framefuse.ir.containers import elements
@@ -110,6 +111,7 @@ class Recorder:
         self.region = 0  # the checkpoint that the program is in
         self.first_module_call = True
         self.works: dict[int, tuple[dist.Work, tuple[Ref, ...]]] = {}  # collectives under way, with what they fill
+        self.waits = Waits(self)
         self.scalars = Scalars(self)
         self.memory = WrittenMemory(self)
         self.transformed: Levels | None = None  # the call of a function transform that is under way
@@ -237,7 +239,7 @@ class Recorder:
         self.functions = Functions(self.sources)
         self.journal = Journal(self.sources, self.contents, self.functions)
         self.calls, self.tensors, self.numbers, self.inputs, self._operands = [], [], {}, {}, []
-        self.works, self._kept = {}, []
+        self.works, self.waits, self._kept = {}, Waits(self), []
         self.entrances = Entrances()
         self.scalars, self.memory = Scalars(self), WrittenMemory(self)
         self.looked_up.clear()
@@ -408,6 +410,8 @@ class Recorder:
             if isinstance(value, torch.Tensor):
                 number = self.number(value)
                 self._operands.append(value)
+                if number in self.waits.pending:
+                    self.waits.read(number)
                 return Ref(number) if number is not None else None
             if kind is Integer or kind is Float:
                 self._has_numbers = True

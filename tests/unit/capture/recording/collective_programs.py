@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
 from tests.unit import ranks
 from tests.unit.ranks import WORLD
 from torch import nn
@@ -215,6 +216,72 @@ def gradients_and_complex_numbers_stay_eager(rank: int) -> None:
         compiled = framefuse.compile(function)
         for _ in range(3):
             torch.testing.assert_close(compiled(x), function(x))
+
+
+@program
+def functional_collectives(rank: int) -> None:
+    """They are nodes of one graph, and the wait stands before the first that reads what they give."""
+    group, splits = dist.group.WORLD, [2] * WORLD
+
+    def function(x):
+        summed = functional.all_reduce(x * 2, "sum", group)
+        sent = functional.broadcast(x + 1, 1, group)
+        y = x.sin() @ x.T
+        whole = torch.ops._c10d_functional.all_gather_into_tensor(y, WORLD, group.group_name)
+        swapped = functional.all_to_all_single(x, splits, splits, group)
+        piece = torch.ops._c10d_functional.reduce_scatter_tensor(x * 3, "max", WORLD, group.group_name)
+        torch.ops._c10d_functional.wait_tensor(whole), functional.wait_tensor(piece)
+        return summed.exp(), whole * 2, swapped - sent, piece
+
+    with torch.no_grad():
+        compiled = same(function, inputs(rank, 4, 3))
+        same(function, inputs(rank, 4, 3) + inputs(rank, 4, 5), traces=None)
+    names = [item.node.attr("name") for item in _calls(compiled)]
+    starts = ["all_reduce", "broadcast", "all_gather_into_tensor", "all_to_all_single", "reduce_scatter_tensor"]
+    assert [name for name in names if name in starts] == starts and names.count("wait_tensor") == 5
+    assert names.index("wait_tensor") > names.index("reduce_scatter_tensor")
+
+
+@program
+def functional_collectives_have_gradients(rank: int) -> None:
+    group, splits = dist.group.WORLD, [2] * WORLD
+    programs = (
+        lambda x: functional.all_reduce(x.sin(), "sum", group).exp(),
+        lambda x: functional.all_reduce(x, "sum", group) * functional.all_reduce(x * x, "sum", group),
+        lambda x: torch.ops._c10d_functional.wait_tensor(
+            torch.ops._c10d_functional.all_gather_into_tensor(x * 2, WORLD, group.group_name)
+        ).cos(),
+        lambda x: functional.wait_tensor(
+            torch.ops._c10d_functional.reduce_scatter_tensor(x.exp(), "sum", WORLD, group.group_name)
+        ).tanh(),
+        lambda x: functional.all_to_all_single(x.exp(), splits, splits, group).sin(),
+    )
+    for place, function in enumerate(programs):
+        compiled = framefuse.compile(function)
+        for (x,) in inputs(rank, 4, 3):
+            mine, theirs = (x.clone().requires_grad_() for _ in range(2))
+            found, expected = compiled(mine), function(theirs)
+            torch.testing.assert_close(found, expected, msg=str(place))
+            found.square().sum().backward()
+            expected.square().sum().backward()
+            torch.testing.assert_close(mine.grad, theirs.grad, msg=str(place))
+        assert len(compiled_function(compiled).products) == 1, framefuse.explain(compiled)
+
+
+@program
+def functional_collectives_that_nobody_reads(rank: int) -> None:
+    """One rank compiles, the other does not: each is sent once and in its place."""
+
+    def function(x):
+        functional.wait_tensor(functional.all_reduce(x, "sum", dist.group.WORLD))
+        last = functional.all_reduce(x + 1, "max", dist.group.WORLD)
+        return x * 2, last + 0
+
+    run = framefuse.compile(function) if rank == 0 else function
+    with torch.no_grad():
+        for (x,) in inputs(0, 3):
+            y, last = run(x + rank)
+            assert torch.equal(y, (x + rank) * 2) and torch.equal(last, x + 1 + 1)
 
 
 @program

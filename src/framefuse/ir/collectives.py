@@ -1,0 +1,74 @@
+"""Functional collectives as calls of graphs: one starts what fills its results, another waits until they are there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from framefuse.ir.values import Value
+
+# Those that read their operand while they run; the others begin with a copy of it.
+READING = frozenset(
+    ("all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single", "all_gather_into_tensor_coalesced",
+     "reduce_scatter_tensor_coalesced")
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Starts a functional collective, by its name in ``torch.ops._c10d_functional``, and gives what it fills; where
+    ``waits``, once that is filled. The memory of operands is free to be used again.
+    """
+
+    name: str
+    waits: bool = False
+
+    def __call__(self, *args: Value) -> Value:
+        if self.name in READING:
+            args = tuple(_copied(part) for part in args)
+        filled = getattr(torch.ops._c10d_functional, self.name)(*args)
+        if self.waits:
+            Waited()(*(filled if isinstance(filled, list) else (filled,)))
+        return filled
+
+    @property
+    def commits(self) -> bool:
+        """Other processes take part in the call: it is made once, whatever becomes of the rest."""
+        return True
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """Waits until what a :class:`Started` call fills is there; gives it."""
+
+    counts: int = 0
+
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        for tensor in tensors:
+            torch.ops._c10d_functional.wait_tensor(tensor)
+        return tensors
+
+    @property
+    def commits(self) -> bool:
+        """What is computed from the tensors comes behind it."""
+        return True
+
+    @property
+    def finishes(self) -> bool:
+        """Its operands are the memory that it gives as written."""
+        return True
+
+    @property
+    def __name__(self) -> str:
+        return "wait_tensor"
+
+
+def _copied(value: Value) -> Value:
+    if isinstance(value, list):
+        return [_copied(part) for part in value]
+    return value.clone() if isinstance(value, torch.Tensor) else value
