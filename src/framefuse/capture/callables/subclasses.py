@@ -8,11 +8,13 @@ import types
 
 import torch
 
+from framefuse.capture.facts.numbers import pin_nested, strip
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import special
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.recording.tensors import is_held
+from framefuse.capture.recording.wrappers import wraps_others
 from framefuse.ir.classes import DEFAULT
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
@@ -38,6 +40,20 @@ def _make_subclass(machine: Machine, frame: Frame, args: Arguments, kwargs: Keyw
         return MISSING
     detached = args[1].detach()
     frame.stack.append(_under(machine, detached, args[0]))
+    return None
+
+
+@special(torch.Tensor._make_wrapper_subclass)
+def _make_wrapper(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    """A tensor that holds its elements in others: an object of the program."""
+    recorder = machine.recorder
+    if not recorder.alive or len(args) != 2 or not wraps_others(args[0]):
+        return MISSING
+    pin_nested((args[0], kwargs))
+    wrapper = torch.Tensor._make_wrapper_subclass(args[0], strip(args[1]), **strip(kwargs))
+    recorder.sources.note_made(wrapper)
+    recorder.wrappers[id(wrapper)] = (wrapper, args[1])
+    frame.stack.append(wrapper)
     return None
 
 

@@ -54,6 +54,7 @@ QUESTIONS: dict[Value, Question] = {
         torch._C._are_functorch_transforms_active, torch._C._get_qengine,
         *(getattr(torch._C, name) for name in ("_get_mkldnn_deterministic", "_get_overrideable_sdp_enabled")
           if hasattr(torch._C, name)),
+        *(ask for name, ask in vars(torch.cpu).items() if name.startswith("_is_") and name.endswith("_supported")),
         *((torch.xpu.is_current_stream_capturing,) if torch.xpu._is_compiled() else ()),
         *((dist.is_initialized, dist.get_rank, dist.get_world_size, dist.get_backend) if dist.is_available() else ()),
     )

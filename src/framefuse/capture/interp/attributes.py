@@ -25,6 +25,7 @@ from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.program.services import Found
 from framefuse.capture.program.tracebacks import variables
 from framefuse.capture.recording.tensors import is_held
+from framefuse.capture.recording.wrappers import METADATA, outer, wraps_others
 from framefuse.ir.classes import PLAIN_TENSORS, as_torch_does, written_in_c
 from framefuse.ir.facts import Source
 from framefuse.ir.values import Arguments, Function, Keywords, Value
@@ -365,7 +366,8 @@ class Attributes:
             if name in state:
                 free = (type(state[name]) in (int, float) and name in frame.code.stores) or CARRIED
                 value = sources.read(holder, "attr", name, state[name], free)
-                if not sources.knows(holder) and name != "_is_param" and not self._is_made_tensor(holder):
+                made = self._is_made_tensor(holder) or id(holder) in recorder.wrappers
+                if not sources.knows(holder) and name != "_is_param" and not made:
                     recorder.kill("tensor-attribute", name)
                 return (value,)
             if on_class is MISSING and sources.knows(holder):
@@ -377,13 +379,16 @@ class Attributes:
         only this object has.
         """
         recorder = self.recorder
-        if not is_held(kind):
+        wraps = wraps_others(kind)
+        if not (wraps or is_held(kind)):
             recorder.kill("tensor-kind", f"A {kind.__name__}")
             return (getattr(holder, name),)
         recorder.sources.guard_type(holder)
         recorder.sources.guard_version(kind)
         on_class = type_get(kind, name)
         if on_class is type_get(torch.Tensor, name):
+            if wraps and name in METADATA:
+                return (self._outer(holder, name),)
             if on_class is MISSING or name == "__class__" or as_torch_does(kind):
                 return MISSING
             return (getattr(holder, name),)  # the class is asked for what torch has as a function
@@ -393,6 +398,16 @@ class Attributes:
         if not hasattr(described, "__set__") and name in object.__getattribute__(holder, "__dict__"):
             return MISSING
         return self._class_value(frame, holder, kind, name, on_class)
+
+    def _outer(self, wrapper: torch.Tensor, name: str) -> Value:
+        """What is known of a tensor that wraps others, which stays for one object."""
+        recorder, made = self.recorder, self.recorder.wrappers.get(id(wrapper))
+        if made is not None and name == "shape":
+            return torch.Size(made[1])
+        source = recorder.sources.source_of(wrapper)
+        if source is not None:
+            recorder.sources.fact(source, "is", wrapper, id(wrapper))
+        return outer(wrapper, name)
 
     # Writes ---------------------------------------------------------------------------------------------------------
 

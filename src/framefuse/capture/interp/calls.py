@@ -34,6 +34,7 @@ from framefuse.capture.program.method_equivalents import method_in_python
 from framefuse.capture.program.services import Why
 from framefuse.capture.recording.repeated import call_pure, call_repeated, is_pure, is_repeatable
 from framefuse.capture.recording.tensors import is_held
+from framefuse.capture.recording.wrappers import wraps_others
 from framefuse.ir.values import Arguments, Keywords, Value
 
 # Classes of C whose methods have rows as their classes have them.
@@ -277,7 +278,7 @@ class Calls:
             python_new = python_new or new in CLASS_MAKERS
         if not (python_init or python_new):
             return MISSING
-        if issubclass(cls, torch.Tensor) and not (python_new and is_held(cls)):
+        if issubclass(cls, torch.Tensor) and not (python_new and (is_held(cls) or wraps_others(cls))):
             self.recorder.kill("tensor-kind", f"A {cls.__name__}")
             return MISSING
         if new in CLASS_MAKERS:

@@ -39,6 +39,7 @@ from framefuse.capture.recording.tensors import (
     versions_of,
 )
 from framefuse.capture.recording.waits import Waits
+from framefuse.capture.recording.wrappers import Made
 from framefuse.capture.recording.written_memory import Prepared, WrittenMemory
 from framefuse.errors import Reason
 from framefuse.ir.containers import elements
@@ -112,6 +113,7 @@ class Recorder:
         self.first_module_call = True
         self.works: dict[int, tuple[dist.Work, tuple[Ref, ...]]] = {}  # collectives under way, with what they fill
         self.waits = Waits(self)
+        self.wrappers: Made = {}  # tensors around others that the program made, with their sizes
         self.scalars = Scalars(self)
         self.memory = WrittenMemory(self)
         self.transformed: Levels | None = None  # the call of a function transform that is under way
@@ -240,6 +242,7 @@ class Recorder:
         self.journal = Journal(self.sources, self.contents, self.functions)
         self.calls, self.tensors, self.numbers, self.inputs, self._operands = [], [], {}, {}, []
         self.works, self.waits, self._kept = {}, Waits(self), []
+        self.wrappers = {}
         self.entrances = Entrances()
         self.scalars, self.memory = Scalars(self), WrittenMemory(self)
         self.looked_up.clear()
