@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 
-import torch
 import torch.distributed as dist
 
 from framefuse.capture.facts.questions import Question, answered
@@ -14,13 +13,8 @@ from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import NAMED_EQUIVALENTS, special
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, Outcome
+from framefuse.capture.recording.functional_collectives import waited
 from framefuse.ir.values import Arguments, Keywords, Value
-
-
-def waited(self: torch.Tensor) -> torch.Tensor:
-    """The tensor itself, once the collective has filled it."""
-    filled: torch.Tensor = torch.ops._c10d_functional.wait_tensor(self)
-    return filled
 
 
 def _is_plain(args: Arguments, kwargs: Keywords) -> bool:

@@ -24,6 +24,7 @@ from framefuse.capture.program.lookups import python_method, type_get
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.program.services import Found
 from framefuse.capture.program.tracebacks import variables
+from framefuse.capture.recording.functional_collectives import WAITING, waited
 from framefuse.capture.recording.tensors import is_held
 from framefuse.capture.recording.wrappers import METADATA, outer, wraps_others
 from framefuse.ir.classes import PLAIN_TENSORS, as_torch_does, written_in_c
@@ -343,6 +344,8 @@ class Attributes:
 
     def _tensor_attribute(self, holder: Value, name: str, frame: Frame) -> Found:
         recorder = self.recorder
+        if name in WAITING and id(holder) in recorder.waits.given:
+            return (types.MethodType(waited, holder),)
         if not recorder.alive:
             return (getattr(holder, name),)
         kind = type(holder)

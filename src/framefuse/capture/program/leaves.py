@@ -48,7 +48,7 @@ INTERPRETED_OURS = (
     "framefuse.capture.callables.scans",
     "framefuse.aot.forms.",
     "framefuse.capture.callables.transforms",
-    "framefuse.capture.callables.waiting",
+    "framefuse.capture.recording.functional_collectives",
     "framefuse.demo",
 )
 # Functions of native modules that read the user's objects, or only call others.

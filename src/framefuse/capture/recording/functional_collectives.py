@@ -20,6 +20,15 @@ STARTING = frozenset(
 )  # fmt: skip
 
 
+WAITING = frozenset(("wait", "trigger_wait"))  # methods of the tensor that eager gives
+
+
+def waited(self: torch.Tensor) -> torch.Tensor:
+    """The tensor itself, once the collective has filled it; runs in frames."""
+    filled: torch.Tensor = torch.ops._c10d_functional.wait_tensor(self)
+    return filled
+
+
 def name_of(target: Value) -> str | None:
     """The name of a functional collective, or of the wait for one; None for anything else."""
     if isinstance(target, torch._ops.OpOverload):
@@ -71,6 +80,7 @@ def _waited(recorder: Recorder, target: Value, tensor: torch.Tensor) -> torch.Te
     """Waits for real. In the trace the wait stands before the first call that reads the tensor."""
     number = recorder.numbers.get(id(tensor))
     value: torch.Tensor = target(tensor)
+    recorder.waits.give(value)
     if number is None or not recorder.alive:
         recorder.kill("native-call", WAIT)
         return value

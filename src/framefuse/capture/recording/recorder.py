@@ -241,7 +241,8 @@ class Recorder:
         self.functions = Functions(self.sources)
         self.journal = Journal(self.sources, self.contents, self.functions)
         self.calls, self.tensors, self.numbers, self.inputs, self._operands = [], [], {}, {}, []
-        self.works, self.waits, self._kept = {}, Waits(self), []
+        self.works, self._kept = {}, []
+        self.waits.forget()
         self.wrappers = {}
         self.entrances = Entrances()
         self.scalars, self.memory = Scalars(self), WrittenMemory(self)

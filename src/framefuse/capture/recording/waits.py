@@ -30,10 +30,15 @@ class Waits:
         self.host = host
         self.pending: dict[int, bool] = {}
         self.filled: set[int] = set()
+        self.given: dict[int, torch.Tensor] = {}
 
     def begin(self, numbers: Iterable[int]) -> None:
         """A collective that fills these values has started."""
         self.pending.update(dict.fromkeys(numbers, False))
+
+    def give(self, tensor: torch.Tensor) -> None:
+        """The program gets a plain tensor where eager may give one that can be asked to wait."""
+        self.given[id(tensor)] = tensor
 
     def knows(self, number: int | None) -> bool:
         """Whether a collective of this trace fills the value."""
@@ -55,6 +60,10 @@ class Waits:
         self.host.calls.append(
             Call(Waited(), "wait_tensor", (Ref(number),), {}, None, where, (number,), False, grad, casts_now())
         )
+
+    def forget(self) -> None:
+        """The recording has ended: what the program was given has its methods still."""
+        self.pending, self.filled = {}, set()
 
     def end(self) -> None:
         """The trace ends: what the program has waited for is there."""

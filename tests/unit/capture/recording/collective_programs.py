@@ -255,6 +255,7 @@ def functional_collectives_have_gradients(rank: int) -> None:
             torch.ops._c10d_functional.reduce_scatter_tensor(x.exp(), "sum", WORLD, group.group_name)
         ).tanh(),
         lambda x: functional.all_to_all_single(x.exp(), splits, splits, group).sin(),
+        lambda x: functional.all_reduce(x.cos(), "sum", group).wait() * 2,
     )
     for place, function in enumerate(programs):
         compiled = framefuse.compile(function)
