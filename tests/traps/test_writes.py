@@ -146,6 +146,12 @@ def masked_scatter(x, y):
 
 
 @row("plain")
+def masked_scatter_of_itself(x, y):
+    z = x * 2
+    return z.clone().masked_scatter_(y > 0, z)
+
+
+@row("plain")
 def copy_and_view(x, y):
     x.copy_(y)
     return x, x.t()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -42,7 +43,7 @@ from framefuse.ir.schedule import (
     Schedule,
 )
 from framefuse.ir.trace import Ref, Trace, refs
-from framefuse.ir.values import Function
+from framefuse.ir.values import Function, Value
 from framefuse.runtime.derivative import Derivative
 from framefuse.runtime.histories import views_behind
 from framefuse.runtime.labels import Labels
@@ -72,6 +73,9 @@ def assemble(
     return _Assembler(trace, schedule, number_of, number_count, register_of).plan(kernels, derivatives)
 
 
+Outs = tuple[tuple[tuple[int, ...], int], ...]
+
+
 def _was_written(node: Node) -> bool:
     """Whether a node is what a call wrote that ran on copies; what a tape holds of that stays as the tape knows it."""
     if node.op != "result":
@@ -80,6 +84,14 @@ def _was_written(node: Node) -> bool:
     if hasattr(target, "tape"):
         return node.attr("path")[0] == 0 and bool(getattr(getattr(target, "target", None), "writes", False))
     return bool(getattr(target, "writes", False))
+
+
+def writes_itself(target: Value) -> bool:
+    """Whether a call is a method of tensors that runs on a copy of its own tensor and gives that back."""
+    inside = getattr(target, "target", None)
+    name = getattr(inside, "__name__", "")
+    method = isinstance(inside, types.MethodDescriptorType) and name.endswith("_") and not name.startswith("_")
+    return method and getattr(target, "places", ()) == (0,)
 
 
 def launch_extent(item: RunKernel, code: DeviceCode) -> Expr:
@@ -369,12 +381,15 @@ class _Assembler:
         # The results' sizes and strides may be sums over symbols that this very step binds: those instructions follow
         # it, and only after them can a result be brought into the layout that its slot promises.
         late = bool(bound)
+        outs = tuple((path, self._slot(memory)) for path, memory in item.outs)
+        if writes_itself(target) and not late:
+            target, args, outs = self._in_place(item, target, args, outs)
         step = CallStep(
             name=node.attr("name"),
             function=SPECIAL_TARGETS[target] if isinstance(target, str) else target,
             args=args,
             kwargs=kwargs,
-            outs=tuple((path, self._slot(memory)) for path, memory in item.outs),
+            outs=outs,
             binds=tuple((self._slot(out), dimension, number) for out, dimension, number in bound),
             normal=() if late else normal,
             inside=item.inside,
@@ -387,6 +402,22 @@ class _Assembler:
         self._flush()
         for slot in normal:
             self._add(CallStep("layout", _same, (("tensor", slot),), (), (((), slot),), normal=(slot,)))
+
+    def _in_place(
+        self, item: RunCall, target: Value, args: tuple[Template, ...], outs: Outs
+    ) -> tuple[Value, tuple[Template, ...], Outs]:
+        """A method that writes to a copy of its tensor, as a step that copies and one that writes; Python runs between
+        them if they are one.
+        """
+        copied = args[0]
+        if not target.spared:
+            slot = next((slot for path, slot in outs if path == (1,)), -1)
+            if slot < 0:
+                slot = len(self.slots)
+                self.slots.append(Slot("call", item.node.inputs[item.node.attr("args")[0].index].dtype.name, (), ()))
+            self._add(CallStep("clone", torch.Tensor.clone, (copied,), (), (((), slot),), inside=item.inside))
+            copied = ("tensor", slot)
+        return target.target, (copied, *args[1:]), tuple((path[1:], slot) for path, slot in outs)
 
     def _check_positions(self, item: RunCall, checks: Positions) -> None:
         """Looks at the positions at which a call writes: it raises for none of them when it has written others."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from framefuse.codegen.llvm.builder import Builder, Reg, Region
 from framefuse.codegen.llvm.loops import Loops
@@ -13,7 +13,9 @@ from framefuse.codegen.optimise import optimised
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.loops import Kernel, Load, Loop
 from framefuse.ir.loops.print import kernel_text
-from framefuse.ir.loops.walk import values_of
+from framefuse.ir.loops.rewrite import with_positions
+from framefuse.ir.loops.walk import positions, values_of
+from framefuse.ir.numbers import expr
 
 SIGNATURE = "i64 @kernel(ptr noalias %buffers, ptr noalias %numbers, i64 %begin, i64 %end)"
 
@@ -33,8 +35,55 @@ class Module:
 def emit(kernel: Kernel, target: Target) -> Module:
     """The module of ``kernel``: ``int64_t kernel(char **buffers, const int64_t *numbers, int64_t begin, int64_t end)``.
 
-    It returns 0, or 1 when a check failed or an integer was divided by zero.
+    It returns 0, or 1 when a check failed or an integer was divided by zero. Where numbers may be 1, a second function
+    is written for that, and ``kernel`` chooses.
     """
+    lines: list[str] = []
+    if not kernel.ones:
+        parts = [_function(kernel, target, f"define {SIGNATURE}")]
+    else:
+        shapes = (("@any", replace(kernel, ones=())), ("@ones", _with_ones(kernel)))
+        heads = [f"define internal {SIGNATURE.replace('@kernel', name)}" for name, _ in shapes]
+        parts = [_function(shape, target, head) for head, (_, shape) in zip(heads, shapes, strict=True)]
+        lines = _choice(kernel)
+    declared = dict.fromkeys(declaration for part in parts for declaration in part.declarations)
+    text = [f'target triple = "{target.triple}"', *declared, *(line for part in parts for line in part.lines), *lines]
+    return Module("\n".join(text) + "\n", frozenset(name for part in parts for name in part.imports))
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    lines: list[str]
+    declarations: list[str]
+    imports: set[str]
+
+
+def _with_ones(kernel: Kernel) -> Kernel:
+    """The kernel where its ``ones`` are 1."""
+    known = dict.fromkeys(kernel.ones, expr(1))
+    places = {index: index.substitute(known) for index in positions(kernel.body)}
+    return replace(kernel, body=with_positions(kernel.body, places), extent=kernel.extent.substitute(known), ones=())
+
+
+def _choice(kernel: Kernel) -> list[str]:
+    """The function that looks at the numbers and calls one of two."""
+    lines, met = [f"define {SIGNATURE} nounwind {{", "entry:"], "true"
+    for k, number in enumerate(kernel.numbers):
+        if number.symbol in kernel.ones:
+            lines.append(f"  %p{k} = getelementptr inbounds i64, ptr %numbers, i64 {k}")
+            lines.append(f"  %n{k} = load i64, ptr %p{k}, align 8")
+            lines.append(f"  %e{k} = icmp eq i64 %n{k}, 1")
+            lines.append(f"  %c{k} = and i1 %e{k}, {met}")
+            met = f"%c{k}"
+    lines += [f"  br i1 {met}, label %single, label %many"]
+    for label, name in (("single", "@ones"), ("many", "@any")):
+        call = f"call i64 {name}(ptr %buffers, ptr %numbers, i64 %begin, i64 %end)"
+        lines += [f"{label}:", f"  %{label}.result = {call}", f"  ret i64 %{label}.result"]
+    return [*lines, "}"]
+
+
+def _function(kernel: Kernel, target: Target, head: str) -> _Function:
+    """The function of one kernel, whose first line begins with ``head``."""
     nest = optimised(kernel)
     kernel = nest.kernel
     b = Builder(target, kernel.exact)
@@ -67,15 +116,8 @@ def emit(kernel: Kernel, target: Target) -> Module:
     loops.statements(kernel.body)
     b.line(f"ret {failure.result()}")
     attributes = "nounwind alignstack(64)" if b.calls_vectors else "nounwind"
-    lines = [
-        f'target triple = "{target.triple}"',
-        *b.declarations.values(),
-        f"define {SIGNATURE} {attributes} {{",
-        "entry:",
-        *function.lines(),
-        "}",
-    ]
-    return Module("\n".join(lines) + "\n", frozenset(b.imports))
+    lines = [f"{head} {attributes} {{", "entry:", *function.lines(), "}"]
+    return _Function(lines, list(b.declarations.values()), set(b.imports))
 
 
 class _Failure:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from framefuse.fuse.addressing.ranges import ZERO
 from framefuse.fuse.memory.draft import Value
+from framefuse.fuse.memory.own_operands import is_given_again
 from framefuse.ir.graph import Arg
 from framefuse.ir.schedule import Item, Positions, RunCall
 from framefuse.ir.torch_calls import TABLE as CALLS
@@ -59,7 +60,7 @@ def _writes_first(item: RunCall, target: int) -> bool:
     if getattr(node.attr("target"), "places", ()) != (0,) or tuple(path for path, _ in item.outs) != ((1,),):
         return False
     first = node.attr("args")[0]
-    return isinstance(first, Arg) and item.operands[first.index] == target
+    return isinstance(first, Arg) and item.operands[first.index] == target and not is_given_again(item, target)
 
 
 def _may_repeat(item: RunCall) -> bool:

@@ -24,7 +24,7 @@ def with_own_operands(draft: Draft) -> Draft:
         alone = []
         for argument in written:
             number = _operand(item, argument)
-            if number < 0 or given[number] > 1 or not _ends(draft, values[number], number, place):
+            if number < 0 or given[number] > 1 or is_given_again(item, number) or not _ends(draft, values[number], number, place):
                 continue
             alone.append(argument)
             if values[number].place == "arena":
@@ -39,6 +39,21 @@ def _operand(item: RunCall, argument: int | str) -> int:
     attribute = "kwargs" if isinstance(argument, str) else "args"
     value = item.node.attr(attribute)[argument]
     return item.operands[value.index] if isinstance(value, Arg) else -1
+
+
+def is_given_again(item: RunCall, number: int) -> bool:
+    """Whether a call has a buffer as more than one argument: what it writes there, it would read as written."""
+    waiting: list[object] = [*item.node.attr("args"), *item.node.attr("kwargs").values()]
+    count = 0
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Arg):
+            count += item.operands[value.index] == number
+        elif isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, (tuple, list)):
+            waiting += value
+    return count > 1
 
 
 def _root(values: list[Value], number: int) -> int:

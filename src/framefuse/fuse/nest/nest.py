@@ -299,12 +299,19 @@ class Nest:
                 self.emitter.scopes[-1].body.append(Scratch(name, dtype, self.emitter.parameters.index(size)))
                 self.emitter.kept[cell] = (name, address([axis.expr for axis in axes], row_major(sizes)), dtype)
 
-    def built(self, title: str, body: Sequence[Statement], extent: Expr, work: Expr, parallel: bool) -> Built:
-        """The kernel with its parameters as they were used."""
+    def built(
+        self, title: str, body: Sequence[Statement], extent: Expr, work: Expr, parallel: bool, radices: Sequence[Expr] = ()
+    ) -> Built:
+        """The kernel with its parameters as they were used; ``radices`` are sizes that positions are divided by, of
+        which those that were 1 may be so again.
+        """
         parameters = self.emitter.parameters
         inner_extent = parameters.index(extent)
         lines = tuple(dict.fromkeys(cell.node.line for cell in self.shape.order if cell.node.line is not None))
-        kernel = Kernel(title, parameters.declared(), tuple(parameters.numbers), tuple(body), inner_extent, lines)
+        single = [radix for radix in radices if radix.constant is None and self.hint(radix) == 1]
+        ones = tuple(dict.fromkeys(parameters.number(radix) for radix in single))
+        numbers = tuple(parameters.numbers)
+        kernel = Kernel(title, parameters.declared(), numbers, tuple(body), inner_extent, lines, ones=ones)
         return Built(kernel, tuple(parameters.buffers), tuple(parameters.values), extent, work, parallel)
 
 

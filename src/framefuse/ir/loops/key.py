@@ -54,7 +54,7 @@ def key_of(kernel: Kernel) -> Key:
     key: Key | None = kernel.known.get("key")
     if key is None:
         body = _Keys().statements(kernel.body)
-        key = Key((kernel.buffers, kernel.numbers, kernel.extent, body, kernel.exact, kernel.product))
+        key = Key((kernel.buffers, kernel.numbers, kernel.extent, body, kernel.exact, kernel.product, kernel.ones))
         kernel.known["key"] = key
     return key
 

@@ -247,8 +247,10 @@ class Kernel:
     ``extent`` is that loop's extent (1 when there is none: the kernel is then called once with the range 0..1 and must
     not be split). ``lines`` are the user's lines that it computes and ``title`` a short name such as ``softmax_add``:
     both are for people and are not part of the kernel's identity. ``exact`` asks for the mathematical functions that
-    eager's vectors call. An emitter for a GPU multiplies tiles where the kernel is a ``product``. ``known`` holds what
-    was found out about the kernel, such as its key (:func:`framefuse.ir.loops.key.key_of`), by what it is called.
+    eager's vectors call. An emitter for a GPU multiplies tiles where the kernel is a ``product``. ``ones`` are numbers
+    that may well be 1, for which the kernel is much simpler then: an emitter may write it for that case, too. ``known``
+    holds what was found out about the kernel, such as its key (:func:`framefuse.ir.loops.key.key_of`), by what it is
+    called.
     """
 
     title: str
@@ -259,4 +261,5 @@ class Kernel:
     lines: tuple[Line, ...] = ()
     exact: bool = False
     product: Product | None = None
+    ones: tuple[Symbol, ...] = ()
     known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)

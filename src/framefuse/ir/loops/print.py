@@ -37,6 +37,7 @@ def kernel_text(kernel: Kernel) -> str:
     lines = [f"def {kernel.title}({', '.join(parameters)}):"]
     lines += [f"    # {line}: {line.text}".rstrip(": ") for line in kernel.lines]
     lines += [f"    # {b.name} is the memory of {b.aliases}" for b in kernel.buffers if b.aliases]
+    lines += [f"    # and once more for {' = '.join(map(str, kernel.ones))} = 1"] if kernel.ones else []
     lines += [f"    {line}" for line in _statements(kernel.body)]
     return "\n".join(lines) + "\n"
 

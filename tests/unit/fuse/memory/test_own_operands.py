@@ -75,8 +75,18 @@ def of_an_argument(x):
     return y
 
 
+def masked_by_itself(x):
+    y = x * 2
+    return y.clone().masked_scatter_(y > 0, y)
+
+
+def scattered_by_itself(x):
+    y = x * 2
+    return y.clone().scatter_(0, (y > 0).long(), y)
+
+
 SPARED = {alone: 1, in_turn: 3, turned: 1, from_itself: 1, of_a_view: 1}
-COPIED = (read_later, leaves_too, twice, sorted_before, of_an_argument)
+COPIED = (read_later, leaves_too, twice, sorted_before, of_an_argument, masked_by_itself, scattered_by_itself)
 
 
 def spared(fast):

@@ -37,17 +37,19 @@ def _is_one_run(nest: Nest, axes: Sequence[Symbol], address: Expr) -> bool:
     )
 
 
-def flat_loop(nest: Nest, axes: Sequence[Symbol], inside: Callable[[], None]) -> tuple[list[Statement], Expr]:
-    """One loop over all of ``axes``, outermost first; returns its statements and its extent. An address that is row
-    after row in memory is that of the loop itself.
+def flat_loop(
+    nest: Nest, axes: Sequence[Symbol], inside: Callable[[], None]
+) -> tuple[list[Statement], Expr, list[Expr]]:
+    """One loop over all of ``axes``, outermost first; returns its statements, its extent and what positions are divided
+    by. An address that is row after row in memory is that of the loop itself.
     """
     parameters = nest.emitter.parameters
     extents = [nest.loops.extents[axis] for axis in axes]
     position, whole = Symbol("@flat"), expr(0)
-    for number, axis in enumerate(axes):
-        after = product(extents[number + 1 :])
+    radices = [product(extents[number + 1 :]) for number in range(len(axes))]
+    for axis, after, size in zip(axes, radices, extents, strict=True):
         upto = position.expr // (expr(1) if after.constant == 0 else after)
-        parameters.place(axis, upto - whole * extents[number])
+        parameters.place(axis, upto - whole * size)
         whole = upto
     extent = product(extents)
     with nest.scope() as top:
@@ -56,4 +58,4 @@ def flat_loop(nest: Nest, axes: Sequence[Symbol], inside: Callable[[], None]) ->
         parameters.name(position, symbol.expr)
         with nest.loop(tuple(axes), symbol, extent, LoopKind.PARALLEL_VECTOR):
             inside()
-    return top.body, extent
+    return top.body, extent, radices

@@ -66,7 +66,8 @@ def _pointwise(nest: Nest, title: str) -> Built:
         if any(access.weight and is_along(access.address, lane) for access in nest.accesses):
             axes = [*(axis for axis in axes if axis is not lane), lane]
     if may_flatten(nest, axes, per_point_times(nest.shape, sweeps)[0]):
-        return nest.built(title, *flat_loop(nest, axes, lambda: nest.point(sweeps[0], ())), work, True)
+        body, extent, radices = flat_loop(nest, axes, lambda: nest.point(sweeps[0], ()))
+        return nest.built(title, body, extent, work, True, radices)
     across = crossing_axis(nest, axes)
     if across is not None:
         return square_tiles(nest, axes, across, sweeps[0], title, work)
