@@ -15,7 +15,7 @@ from benchmarks.run import BENCHES, add_common_options, run
 def parser() -> argparse.ArgumentParser:
     """The command line, one subcommand for each benchmark."""
     summary = "Measures framefuse beside eager and torch.compile."
-    short = functools.partial(argparse.HelpFormatter, indent_increment=1)  # all on one screen
+    short = functools.partial(argparse.HelpFormatter, indent_increment=0)  # all on one screen
     top = argparse.ArgumentParser(prog="benchmarks", description=summary, formatter_class=short)
     parts = top.add_subparsers(metavar="NAME", required=True)
     for bench in BENCHES:

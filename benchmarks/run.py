@@ -23,6 +23,7 @@ from benchmarks import (
     memory,
     models,
     optimizers,
+    random_times,
     start,
     train,
     vit,
@@ -30,6 +31,7 @@ from benchmarks import (
 from benchmarks import vit_turns as turns
 from benchmarks.compilers import cold_caches, warm_up
 from benchmarks.contestants import SECONDS, STEPS, Settings
+from benchmarks.random_table import TABLE as FAMILIES
 from benchmarks.report import Field, Row, Say, hardware, markdown, progress, save, show
 from benchmarks.training_zoo import TRAININGS
 from benchmarks.vit_steps import Settings as StepSettings
@@ -45,7 +47,7 @@ class Bench:
 
     `add_options` declares what only this benchmark has; `steps` and `measure` take the options and the names of the
     compilers; `findings` says in words what the rows show; `plot` draws them. `rest` has the title and the fields of a
-    second table, where one has not the room.
+    second table, where one has not the room; ``shown`` are the rows for the screen.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Bench:
     findings: Callable[[Sequence[Row]], list[str]] = lambda rows: []
     plot: Callable[[Sequence[Row], Path, str], None] | None = None
     rest: tuple[str, Sequence[Field]] | None = None
+    shown: Callable[[Sequence[Row]], Sequence[Row]] = lambda rows: rows
 
 
 def curve_options(parser: argparse.ArgumentParser) -> None:
@@ -141,6 +144,14 @@ def convs_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batches", nargs="+", type=int, default=(), metavar="N", help="1, 16, 128; on a CPU 2")
     parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="programs whose names begin so")
     parser.add_argument("--part", metavar="K/N", help="every N-th case, from the K-th on")
+
+
+def random_options(parser: argparse.ArgumentParser) -> None:
+    """What `python -m benchmarks random` takes."""
+    seed, count = random_times.SEED, random_times.COUNT
+    parser.add_argument("--seed", type=int, default=seed, help=f"of the first program; the next has the next ({seed})")
+    parser.add_argument("--count", type=int, default=count, help=f"programs ({count})")
+    parser.add_argument("--only", nargs="+", choices=list(FAMILIES), default=(), metavar="FAMILY", help="of operations")
 
 
 def start_options(parser: argparse.ArgumentParser) -> None:
@@ -324,6 +335,17 @@ BENCHES = (
         memory.plot,
     ),
     Bench(
+        "random",
+        "random programs of all sizes, dtypes and layouts: each loss",
+        random_times.TITLE,
+        random_times.FIELDS,
+        random_options,
+        lambda options, compilers: options.count,
+        lambda say, options, compilers: random_times.programs(say, options.seed, options.count, options.only),
+        random_times.findings,
+        shown=random_times.losses,
+    ),
+    Bench(
         "start",
         "how a process starts: imports, cold and warm first calls",
         start.TITLE,
@@ -334,7 +356,7 @@ BENCHES = (
         start.findings,
     ),
 )
-ALONE = ("memory", "capture", "optimizers", "costs")  # measured without torch.compile beside them
+ALONE = ("memory", "capture", "optimizers", "costs", "random")  # measured without torch.compile beside them
 APART = ("vit", "start")  # each contestant imports and starts in a process of its own
 # What `kernels --matrix` measures.
 MATRIX = Bench(
@@ -395,7 +417,7 @@ def present(bench: Bench, options: Options, compilers: Sequence[str], console: C
     with progress(console, bench.steps(options, compilers)) as say:
         rows = bench.measure(say, options, compilers)
     caption = hardware(getattr(options, "device", "cpu"))
-    show(console, bench.title, bench.fields, rows)
+    show(console, bench.title, bench.fields, bench.shown(rows))
     if bench.rest is not None:
         console.print()
         show(console, *bench.rest, rows)

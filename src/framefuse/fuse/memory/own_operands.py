@@ -24,7 +24,9 @@ def with_own_operands(draft: Draft) -> Draft:
         alone = []
         for argument in written:
             number = _operand(item, argument)
-            if number < 0 or given[number] > 1 or is_given_again(item, number) or not _ends(draft, values[number], number, place):
+            if number < 0 or given[number] > 1 or not _ends(draft, values[number], number, place):
+                continue
+            if is_given_again(item, number):
                 continue
             alone.append(argument)
             if values[number].place == "arena":

@@ -300,7 +300,13 @@ class Nest:
                 self.emitter.kept[cell] = (name, address([axis.expr for axis in axes], row_major(sizes)), dtype)
 
     def built(
-        self, title: str, body: Sequence[Statement], extent: Expr, work: Expr, parallel: bool, radices: Sequence[Expr] = ()
+        self,
+        title: str,
+        body: Sequence[Statement],
+        extent: Expr,
+        work: Expr,
+        parallel: bool,
+        radices: Sequence[Expr] = (),
     ) -> Built:
         """The kernel with its parameters as they were used; ``radices`` are sizes that positions are divided by, of
         which those that were 1 may be so again.
