@@ -379,9 +379,9 @@ ROWS = (
     ),
     Row(
         "slower",
-        "compiled code with breaks that is slower than eager",
+        "compiled code that is slower than eager",
         "{detail}",
-        "Mend the breaks that explain() lists, or compile the functions between them.",
+        "Mend the breaks that explain() lists, or compile what is between. A small call of torch alone gains nothing.",
         REST,
         "@framefuse.compile\ndef step(state): ...  # hundreds of short stretches between breaks",
         "@framefuse.compile\ndef inner(x): ...  # what computes, called by step",

@@ -471,7 +471,7 @@ static PyObject *weighed(Dispatch *self, Turn turn, double begun, bool ran, PyOb
 {
     Weigh *weigh = &self->weigh;
     if (!result || !weigh->on || (turn != TURN_EAGER && (!ran || weigh->recorded))
-        || !weigh_add(weigh, turn, weigh_clock() - begun))
+        || !weigh_add(weigh, turn, turn == TURN_NONE ? 0.0 : weigh_clock() - begun))
         return result;
     Weigh done = *weigh;
     *weigh = (Weigh){.on = false};
@@ -491,7 +491,7 @@ static PyObject *weighed_call(Dispatch *self, PyObject *const *args, size_t flag
     Turn turn = weigh_turn(&self->weigh);
     bool ran = false;
     self->weigh.recorded = false;
-    double begun = weigh_clock();
+    double begun = turn == TURN_NONE ? 0.0 : weigh_clock();
     PyObject *result = turn == TURN_EAGER ? call_original(self, args, flags, names)
                                           : compiled_call(self, args, flags, names, &ran);
     return weighed(self, turn, begun, ran, result);
@@ -547,7 +547,7 @@ static PyObject *weighed_frame(Dispatch *self, PyObject *const *bound, bool *pla
     bool ran = false;
     self->weigh.recorded = false;
     *plain = turn != TURN_EAGER;
-    double begun = weigh_clock();
+    double begun = turn == TURN_NONE ? 0.0 : weigh_clock();
     PyObject *result = *plain ? compiled_frame(self, bound, plain, &ran) : call_original_bound(self, bound);
     return *plain ? result : weighed(self, turn, begun, ran, result);
 }

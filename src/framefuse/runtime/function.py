@@ -25,7 +25,7 @@ from framefuse.runtime.pending import Pending
 from framefuse.runtime.pickles import Reduced, reduced
 from framefuse.runtime.switch import holds_back
 from framefuse.runtime.trace_limits import Bound
-from framefuse.runtime.weighing import FIRST, MOST, Times, Weighing
+from framefuse.runtime.weighing import FIRST, MOST, Times, Weighing, allowed, may_lose
 
 if TYPE_CHECKING:  # the rest of the stage is imported with the compiler
     from framefuse.ir.trace import Trace
@@ -360,6 +360,8 @@ class CompiledFunction:
             place.dispatch.remove(place.dispatch.entries[-1])  # the one that was hit longest ago
         if place.bound.reached:
             self._say(place.bound, product)
+        if not self.dispatch.weighs and may_lose(product.stages):
+            self.dispatch.weigh(FIRST, 0)
         if start is None:
             mode = torch.is_grad_enabled()
             self.failures.pop(mode, None)
@@ -389,11 +391,13 @@ class CompiledFunction:
         time. What runs on a GPU has no time here: a call does not wait for it.
         """
         times = Times(eager, compiled, least_eager, least_compiled)
-        lost = not torch.cuda.is_initialized() and times.lost(torch.is_grad_enabled())
+        bound = allowed([product.stages for product in self.products], bool(self.resume_dispatches))
+        lost = not torch.cuda.is_initialized() and times.lost(bound)
         self.dispatch.weigh(*self.weighing.next(lost))
         if lost and not any(reason.code == "slower" for reason in self.reasons):
             ours, theirs = 1e3 * least_compiled, 1e3 * least_eager
-            fact = f"A call takes {ours:.3g} ms with its breaks, an eager one {theirs:.3g} ms."
+            with_breaks = " with its breaks" if self.resume_dispatches else ""
+            fact = f"A call takes {ours:.3g} ms{with_breaks}, an eager one {theirs:.3g} ms."
             why = reason("slower", fact, self.line or Line("", 0, repr(self.function)))
             self.reasons[why] = 1
             logger.info("%s: %s", why.line, fact)

@@ -1,14 +1,30 @@
-"""Judges a function whose calls go through breaks: its compiled calls are weighed against eager ones now and then."""
+"""Judges a function whose compiled calls may be slower than eager ones: they are weighed against these now and then.
+
+Calls may be slower that go through breaks, and small ones of which the library does a part: what a call of torch costs
+besides its work is what eager pays for it, and guards come to it.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from framefuse.ir.plan import CallStep, KernelStep, MatmulStep
+
+if TYPE_CHECKING:  # imported with the compiler
+    from framefuse.runtime.compilation import Compilation
 
 FIRST, LATER = 16, 8  # compiled calls before the first weighing, and how many times more before each one after it
 REST, LONGER = 256, 4  # eager calls after the first weighing that is lost, and how many times more after each one
 MOST = 1 << 30
 SLOWER = 1.1  # times eager: what is more is not by chance
 SLOWER_FORWARD = 1.5  # the same where a backward may follow, which is not seen and may be the faster for it
+ALIKE = 1.0  # the same where compiled code is torch's own calls and nothing else: there is nothing to gain by it
+SMALL = 1 << 16  # elements of all tensors of a call in which what is not work may decide
 SETTLE = 2  # calls of compiled code before a weighing that follows a rest
 
 
@@ -21,11 +37,10 @@ class Times:
     least_eager: float
     least_compiled: float
 
-    def lost(self, forward: bool) -> bool:
-        """Whether compiled calls are slower than eager ones, by their sum and by the least: load on the machine moves
-        one of them at most. ``forward`` says that a backward may follow the calls.
+    def lost(self, times: float) -> bool:
+        """Whether compiled calls take more ``times`` eager ones, by their sum and by the least: load on the machine
+        moves one of them at most.
         """
-        times = SLOWER_FORWARD if forward else SLOWER
         return self.compiled > times * self.eager and self.least_compiled > times * self.least_eager
 
 
@@ -44,3 +59,25 @@ class Weighing:
         self.rest = REST
         self.until = min(MOST, LATER * self.until)
         return self.until, 0
+
+
+def may_lose(stages: Compilation) -> bool:
+    """Whether a call without breaks may be slower than eager for what it costs besides its work. A backward behind it
+    is not seen, and where the program asks for deterministic algorithms, calls of one kind are to round alike.
+    """
+    if "plan" not in stages.made or stages.halves is not None or torch.are_deterministic_algorithms_enabled():
+        return False
+    if not any(isinstance(step, CallStep) for step in stages.plan.steps):
+        return False
+    metas = [meta for meta in stages.trace.metas if meta is not None]
+    return all(meta.device == "cpu" for meta in metas) and sum(math.prod(meta.sizes) for meta in metas) <= SMALL
+
+
+def allowed(products: Sequence[Compilation], broken: bool) -> float:
+    """How many times as long as eager calls compiled ones may take; infinitely many where that says nothing."""
+    if broken:
+        return SLOWER_FORWARD if torch.is_grad_enabled() else SLOWER
+    if not all(map(may_lose, products)):
+        return math.inf
+    steps = [step for stages in products for step in stages.plan.steps]
+    return SLOWER if any(isinstance(step, (KernelStep, MatmulStep)) for step in steps) else ALIKE

@@ -1,4 +1,4 @@
-"""Compiled code with breaks never stays slower than eager: calls are weighed, and recorded ever more rarely."""
+"""Compiled code never stays slower than eager: calls that may be are weighed, or recorded ever more rarely."""
 
 import secrets
 
@@ -8,17 +8,29 @@ import torch
 import framefuse
 from framefuse.api import compiled_function
 from framefuse.runtime import weighing
-from framefuse.runtime.weighing import FIRST, LATER, LONGER, REST, SETTLE, Times, Weighing
+from framefuse.runtime.weighing import (
+    ALIKE,
+    FIRST,
+    LATER,
+    LONGER,
+    REST,
+    SETTLE,
+    SLOWER,
+    SLOWER_FORWARD,
+    Times,
+    Weighing,
+)
 
 LONG = FIRST + 2 * 8  # calls by which the first weighing is over: it takes eight
 
 
 def test_both_the_sum_and_the_least_have_to_be_slower():
-    assert Times(1.0, 2.0, 0.2, 0.4).lost(forward=False)
-    assert not Times(1.0, 2.0, 0.2, 0.2).lost(forward=False)  # one call met a busy machine
-    assert not Times(1.0, 1.05, 0.2, 0.21).lost(forward=False)
-    assert not Times(1.0, 1.3, 0.2, 0.26).lost(forward=True)  # its backward may be the faster for it
-    assert Times(1.0, 1.3, 0.2, 0.26).lost(forward=False)
+    assert Times(1.0, 2.0, 0.2, 0.4).lost(SLOWER)
+    assert not Times(1.0, 2.0, 0.2, 0.2).lost(SLOWER)  # one call met a busy machine
+    assert not Times(1.0, 1.05, 0.2, 0.21).lost(SLOWER)
+    assert not Times(1.0, 1.3, 0.2, 0.26).lost(SLOWER_FORWARD)  # its backward may be the faster for it
+    assert Times(1.0, 1.3, 0.2, 0.26).lost(SLOWER)
+    assert Times(1.0, 1.05, 0.2, 0.21).lost(ALIKE)
 
 
 def test_a_lost_weighing_is_followed_by_ever_longer_rests_and_a_won_one_by_a_later_one():
@@ -43,7 +55,7 @@ def called(compiled, times):
 
 @pytest.mark.first_call
 def test_calls_rest_where_compiled_code_is_the_slower(monkeypatch):
-    monkeypatch.setattr(weighing.Times, "lost", lambda times, forward: True)
+    monkeypatch.setattr(weighing.Times, "lost", lambda times, bound: True)
     compiled = framefuse.compile(lambda x: broken(x))
     state = compiled_function(compiled)
     called(compiled, LONG)
@@ -63,13 +75,59 @@ def test_calls_rest_where_compiled_code_is_the_slower(monkeypatch):
 
 @pytest.mark.first_call
 def test_calls_go_on_where_compiled_code_is_the_faster(monkeypatch):
-    monkeypatch.setattr(weighing.Times, "lost", lambda times, forward: False)
+    monkeypatch.setattr(weighing.Times, "lost", lambda times, bound: False)
     compiled = framefuse.compile(lambda x: broken(x))
     called(compiled, 3 * LONG)
     state = compiled_function(compiled)
     assert not state.reasons
     assert state.dispatch.hits > 2 * LONG
     assert state.dispatch.rest == 0
+
+
+PROGRAMS = {
+    "a call of torch": (lambda x: x.sort(-1), True),
+    "and a kernel": (lambda x: (x * 2 + 1).topk(2, -1), True),
+    "kernels": (lambda x: (x * 2 + 1).softmax(-1), False),
+    "large": (lambda x: x.expand(99999, 9).sort(-1), False),
+}
+
+
+@pytest.mark.first_call
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_small_calls_of_torch_are_weighed_without_a_break_too(name, monkeypatch):
+    program, weighed = PROGRAMS[name]
+    bounds = []
+    monkeypatch.setattr(weighing.Times, "lost", lambda times, bound: bounds.append(bound) or bound < 2)
+    compiled = framefuse.compile(program)
+    state = compiled_function(compiled)
+    for _ in range(LONG if name != "large" else 3):
+        x = torch.randn(1 if name == "large" else 4, 9)
+        torch.testing.assert_close(compiled(x), program(x))
+    assert state.dispatch.weighs is weighed and (state.dispatch.rest > 0) is weighed
+    assert bounds == ([ALIKE if name == "a call of torch" else SLOWER] if weighed else [])
+    assert [why.code for why in state.reasons] == ["slower"] * weighed
+
+
+@pytest.mark.first_call
+def test_what_a_backward_follows_is_not_weighed():
+    compiled = framefuse.compile(lambda x: x.sort(-1).values)
+    for _ in range(3):
+        x = torch.randn(4, 9, requires_grad=True)
+        compiled(x).sum().backward()
+        assert torch.equal(x.grad, torch.ones(4, 9))
+    assert not compiled_function(compiled).dispatch.weighs
+
+
+@pytest.mark.first_call
+def test_a_case_that_is_compiled_later_and_gains_ends_the_rests(monkeypatch):
+    monkeypatch.setattr(weighing.Times, "lost", lambda times, bound: bound < 2)
+    compiled = framefuse.compile(lambda x, much: x.softmax(-1) * 2 + 1 if much else x.sort(-1).values)
+    state, x = compiled_function(compiled), torch.randn(4, 9)
+    for _ in range(LONG):
+        torch.testing.assert_close(compiled(x, False), x.sort(-1).values)
+    for _ in range(state.dispatch.rest + 3 * LONG):
+        torch.testing.assert_close(compiled(x, True), x.softmax(-1) * 2 + 1)
+    assert state.dispatch.rest == 0 and state.dispatch.hits > 2 * LONG
 
 
 @pytest.mark.first_call
@@ -79,7 +137,7 @@ def test_what_is_installed_rests_too(monkeypatch):
     def own(x):
         return broken(x)
 
-    monkeypatch.setattr(weighing.Times, "lost", lambda times, forward: True)
+    monkeypatch.setattr(weighing.Times, "lost", lambda times, bound: True)
     with framefuse.install(own):
         called(own, LONG)
         state = compiled_function(own)
