@@ -1,7 +1,7 @@
 """Judges a function whose compiled calls may be slower than eager ones: they are weighed against these now and then.
 
-Calls may be slower that go through breaks, and small ones of which the library does a part: what a call of torch costs
-besides its work is what eager pays for it, and guards come to it.
+Calls may be slower that go through breaks, and small ones of which the library does a part, or that give views alone:
+what a call of torch costs besides its work is what eager pays for it, and guards come to it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from framefuse.ir.plan import CallStep, KernelStep, MatmulStep
 if TYPE_CHECKING:  # imported with the compiler
     from framefuse.runtime.compilation import Compilation
 
+OWN = (KernelStep, MatmulStep)  # what is not a call of torch
 FIRST, LATER = 16, 8  # compiled calls before the first weighing, and how many times more before each one after it
 REST, LONGER = 256, 4  # eager calls after the first weighing that is lost, and how many times more after each one
 MOST = 1 << 30
@@ -63,11 +64,13 @@ class Weighing:
 
 def may_lose(stages: Compilation) -> bool:
     """Whether a call without breaks may be slower than eager for what it costs besides its work. A backward behind it
-    is not seen, and where the program asks for deterministic algorithms, calls of one kind are to round alike.
+    is not seen, another backend's code is what the user asked for, and where the program asks for deterministic
+    algorithms, all calls are to round alike.
     """
-    if "plan" not in stages.made or stages.halves is not None or torch.are_deterministic_algorithms_enabled():
+    if stages.code is None or stages.halves is not None or torch.are_deterministic_algorithms_enabled():
         return False
-    if not any(isinstance(step, CallStep) for step in stages.plan.steps):
+    steps = stages.plan.steps
+    if not any(isinstance(step, CallStep) for step in steps) and any(isinstance(step, OWN) for step in steps):
         return False
     metas = [meta for meta in stages.trace.metas if meta is not None]
     return all(meta.device == "cpu" for meta in metas) and sum(math.prod(meta.sizes) for meta in metas) <= SMALL
@@ -80,4 +83,4 @@ def allowed(products: Sequence[Compilation], broken: bool) -> float:
     if not all(map(may_lose, products)):
         return math.inf
     steps = [step for stages in products for step in stages.plan.steps]
-    return SLOWER if any(isinstance(step, (KernelStep, MatmulStep)) for step in steps) else ALIKE
+    return SLOWER if any(isinstance(step, OWN) for step in steps) else ALIKE

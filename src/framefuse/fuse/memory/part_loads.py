@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from framefuse.fuse.addressing.ranges import ONE, address, extreme, nonnegative
 from framefuse.fuse.memory.draft import Value
-from framefuse.ir.loops import Buffer, Load, Loop, Statement, Store
+from framefuse.ir.loops import Buffer, Index, Let, Load, Loop, Statement, Store
 from framefuse.ir.loops import Value as Computed
 from framefuse.ir.loops.rewrite import with_parts, with_values
-from framefuse.ir.loops.walk import in_order, operands, position, values
+from framefuse.ir.loops.walk import in_order, operands, position, statements, values
 from framefuse.ir.numbers import Expr, Symbol
 from framefuse.ir.schedule import Item, RunKernel
 
@@ -73,6 +73,13 @@ class _Walk:
     def __init__(self, item: RunKernel) -> None:
         self.item = item
         self.numbers = item.sizes
+        self.digits: dict[Symbol, Expr] = {}  # positions that are decoded from a loop's axis,
+        self.decoded: dict[Symbol, Loop] = {}  # and the loop in which each is
+        for statement in statements(item.kernel.body):
+            for each in statement.body if isinstance(statement, Loop) else ():
+                if isinstance(each, Let) and isinstance(each.value, Index) and isinstance(statement, Loop):
+                    name = Symbol(each.name)
+                    self.digits[name], self.decoded[name] = each.value.index, statement
 
     def name(self, number: int) -> str:
         return self.item.kernel.buffers[self.item.buffers.index(number)].name
@@ -81,6 +88,8 @@ class _Walk:
         """An index over depths; None where what the kernel computes is part of it."""
         depths = {loop.axis: _depth(number).expr for number, loop in enumerate(loops)}
         known = {**self.numbers, **depths}
+        while not self.digits.keys().isdisjoint(index.symbols):
+            index = index.substitute(self.digits)
         return index.substitute(known) if index.symbols <= known.keys() else None
 
     def is_apart(self, touch: Load | Store, loops: Loops, where: Region) -> bool:
@@ -143,7 +152,9 @@ class _Through(_Walk):
             return load
         place, stored = self.place(load.index, loops), self.place(self.store.index, self.loops)
         same = place is not None and stored is not None and place is self.where.first + stored
-        if same and len(loops) >= len(self.loops):
+        digits = self.store.index.symbols & self.digits.keys()
+        known = all(any(loop is self.decoded[digit] for loop in loops) for digit in digits)
+        if same and known and len(loops) >= len(self.loops):
             self.moves = True
             axes = {loop.axis: loops[number].axis.expr for number, loop in enumerate(self.loops)}
             return replace(load, buffer=self.part, index=self.store.index.substitute(axes))

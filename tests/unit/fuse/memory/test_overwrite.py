@@ -323,3 +323,19 @@ def test_an_argument_with_gaps_is_written_where_it_lies(name: str) -> None:
         torch.testing.assert_close(whole, expected)
         assert whole._version == expected._version
     assert made.__framefuse__.dispatch.hits >= 2
+
+
+def test_planes_with_gaps_are_written_where_they_lie() -> None:
+    def function(x: torch.Tensor) -> None:
+        x.mul_(2).add_(x.amax(-1, keepdim=True))
+
+    made, calls = compiled(function, torch.randn(3, 5, 1, 11)[..., 2:-1])
+    assert calls.count("copy_") == 0
+    for sizes in ((3, 5, 1, 11), (2, 7, 3, 40), (1, 1, 2, 4), (4, 2, 1, 9)):
+        whole = torch.randn(sizes)
+        expected = whole.clone()
+        for run, each in ((function, expected), (made, whole)):
+            run(each[..., 2:-1])
+        torch.testing.assert_close(whole, expected)
+        assert whole._version == expected._version
+    assert made.__framefuse__.dispatch.hits >= 2

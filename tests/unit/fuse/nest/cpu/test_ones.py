@@ -7,7 +7,9 @@ import framefuse
 from framefuse.api import compiled_function
 from framefuse.codegen.llvm.emitter import emit
 from framefuse.codegen.llvm.target import host
+from framefuse.ir.loops import Load, Loop
 from framefuse.ir.loops.print import kernel_text
+from framefuse.ir.loops.walk import statements, values_of
 from framefuse.ir.schedule import RunKernel
 
 PROGRAMS = {
@@ -53,3 +55,18 @@ def test_other_sizes_are_written_once():
         torch.testing.assert_close(fast(x, y), x + y)
     (kernel,) = kernels(fast)
     assert kernel.ones == () and emit(kernel, host()).text.count("define ") == 1
+
+
+@pytest.mark.parametrize("reduce", [torch.amin, torch.sum, torch.mean])
+def test_a_reduction_has_no_innermost_loop_of_one(reduce):
+    fast = framefuse.compile(lambda x: reduce(x, (0, 1, 2)))
+    for sizes in ((5, 19, 4), (5, 19, 4), (2, 50, 9), (1, 1, 4), (7, 3, 5)):
+        x = torch.randn(sizes)[..., 2:-1]
+        torch.testing.assert_close(fast(x), reduce(x, (0, 1, 2)))
+    assert fast.hits >= 3
+    kernel = kernels(fast)[0]
+    loops = [each for each in statements(kernel.body) if isinstance(each, Loop)]
+    lane = next(loop for loop in loops if loop.kind.vector)
+    (load,) = [value for value in values_of(lane.body) if isinstance(value, Load)]
+    step = load.index.coefficient(lane.axis)
+    assert step is not None and step.constant != 1  # not along the axis of one element, which is along memory
