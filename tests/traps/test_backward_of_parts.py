@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.utils.checkpoint
-from tests.traps.trap import Table, Trap, hold
+from tests.traps.trap import Table, Trap, hold, outcome
 from tests.unit.differential import compared
 from torch import nn
 from torch.nn import functional as F
@@ -652,3 +652,23 @@ def test_drawn_walks(seed: int) -> None:
         assert not compared(mine, eager, False), f"{number}: {compared(mine, eager, False)}"
     state = compiled_function(compiled)
     assert state is not None and state.dispatch.hits >= 3, framefuse.explain(compiled)
+
+
+def _emptied(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a // 2 + b).zero_() + a
+
+
+def _emptied_alone(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a // 2).fill_(1.0) * b
+
+
+@pytest.mark.parametrize("function", [_emptied, _emptied_alone])
+def test_a_derivative_that_eager_refuses_is_refused_in_backward_also_where_only_zeros_reach_it(function: Any) -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(function)
+        for number in range(4):
+            a, b = (torch.arange(3.0).add(number).requires_grad_() for _ in range(2))
+            result = f(a, b)
+            yield result.detach(), outcome(result.sum().backward), a.grad
+
+    hold(Trap(program, traces=1, hits=3))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import torch
+
 from framefuse.autodiff import rules  # noqa: F401  (fills the registry)
 from framefuse.autodiff.accumulate import total
 from framefuse.autodiff.formulas import run
+from framefuse.autodiff.library import call, inside
 from framefuse.autodiff.registry import CALLS, DERIVED, ROWS, ZERO, CallVjp, Given, Gradient, Onto, Vjp, Zero, has_rules
 from framefuse.autodiff.tapes import Taped, call_again, read_tape
 from framefuse.errors import Stop
@@ -33,6 +36,7 @@ def gradients(
     sweep = _Sweep(builder, set(order), again)
     for node, gradient in seeds:
         sweep.give(node, gradient)
+        sweep.came = gradient
     by_node: dict[Node, Node | None] = {}
     for node in reversed(order):
         builder.line = node.line
@@ -87,7 +91,9 @@ class _Sweep:
         self.active = active
         self.given: dict[Node, list[Node]] = {}
         self.zero: set[Node] = set()
+        self.came: Node | None = None  # one of the gradients that all are computed from
         self.calls: dict[Node, Given] = {}
+        self.zeros: dict[Node, list[Node]] = {}  # by call: its results whose gradients are zeros as a whole
 
     def give(self, node: Node, gradient: Gradient) -> None:
         if isinstance(gradient, Onto):
@@ -118,7 +124,7 @@ class _Sweep:
             if isinstance(gradient, Node):
                 self.calls.setdefault(node.inputs[0], {})[node.attr("path")] = gradient
             elif gradient is ZERO:
-                self.zero.add(node.inputs[0])
+                self.zeros.setdefault(node.inputs[0], []).append(node)
         elif isinstance(gradient, Zero):
             for operand, wanted in zip(node.inputs, need, strict=True):
                 if wanted:
@@ -147,10 +153,17 @@ class _Sweep:
             return call_again if self.again else read_tape
         return CALLS.get(node.attr("name"), call_again) if has_rules(node) else call_again
 
+    def _full_of_zeros(self, node: Node) -> Node:
+        """Zeros that there are when a gradient has come, so that the call is not asked before."""
+        assert self.came is not None, "something was given"
+        return call(self.builder, zeros, (self.came, node.shape, node.dtype.torch), like=node)
+
     def _call(self, node: Node, need: Sequence[bool]) -> None:
-        given = self.calls.pop(node, None)
+        given, zeros = self.calls.pop(node, None), self.zeros.pop(node, ())
+        if given is None and zeros and self._call_rule(node) in (call_again, read_tape):  # it may refuse, or give NaN
+            given = {part.attr("path"): self._full_of_zeros(part) for part in zeros}
         if given is None:
-            parts: Sequence[Gradient] = [ZERO if node in self.zero else None] * len(need)
+            parts: Sequence[Gradient] = [ZERO if zeros else None] * len(need)
         else:
             before, gradients_by_rule = dict(self.builder.relations), None
             try:
@@ -163,6 +176,12 @@ class _Sweep:
         for operand, part, wanted in zip(node.inputs, parts, need, strict=True):
             if wanted:
                 self.give(operand, part)
+
+
+@inside
+def zeros(came: torch.Tensor, sizes: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of zeros beside one that came."""
+    return came.new_zeros(sizes, dtype=dtype)
 
 
 def _pointwise(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
