@@ -191,3 +191,24 @@ def test_no_more_is_kept_than_eager_keeps(reentrant: bool) -> None:
         kept.append(report.graphs[0].saved)
     assert kept[0] is not None and kept[1] is not None
     assert kept[0][0] <= 1.1 * kept[0][1] < 0.3 * kept[1][0]
+
+
+@pytest.mark.parametrize("on", [lambda y: torch.is_grad_enabled(), lambda y: y.requires_grad])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_function_that_asks_whether_gradients_are_on_hears_what_eager_tells_it(on: Any, reentrant: bool) -> None:
+    def asks(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            shift = x.mean()
+        y = F.dropout(x + shift, 0.5)
+        return y * (3.0 if on(y) and x.requires_grad else 2.0)
+
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(lambda x: checkpoint(asks, x.sin(), use_reentrant=reentrant).cos())
+        for turn in ROUNDS:
+            x = torch.randn(3, 8, requires_grad=True)
+            torch.manual_seed(turn)
+            y = f(x)
+            y.sum().backward()
+            yield y, x.grad, torch.rand(1)
+
+    hold(Trap(program, traces=2, hits=3 - reentrant))

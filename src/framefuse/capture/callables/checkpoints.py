@@ -40,6 +40,8 @@ def _checkpoint(machine: Machine, frame: Frame, args: Arguments, kwargs: Keyword
     forward = _Forward(machine, args[0], args[1:], own)
     outer, before = recorder.region, _Before(recorder)
     recorder.region = outer or len(recorder.entrances.checkpoints) + 1
+    random, around, asked = torch.get_rng_state() if reentrant else None, recorder.reentrant, recorder.asked_reentrant
+    recorder.reentrant, recorder.asked_reentrant = around or (reentrant and torch.is_grad_enabled()), False
     machine.exits.sealed += 1
     try:
         with recorder.unseen():
@@ -49,19 +51,57 @@ def _checkpoint(machine: Machine, frame: Frame, args: Arguments, kwargs: Keyword
     finally:
         machine.exits.sealed -= 1
         recorder.region = outer
+        recorder.reentrant, asks = around, recorder.asked_reentrant
+        recorder.asked_reentrant |= asked
         forward.close()
     if recorder.alive:
         again = before.happens_again(keeps)
         if again is None and reentrant and torch.is_grad_enabled() and not _requires_grad(value, args):
             again = "a result that requires no grad"
             value = _as_reentrant(value, args)
+        if again is None and asks:
+            again = "which asks whether gradients are on"
         if again is not None:
             recorder.kill("transform", f"{NAME} ({again})")
+    if asks and reentrant:
+        value = _by_torch(args[0], value, strip(args[1:]), keeps, random)
     if breakable and not recorder.alive:  # the next recording leaves the whole call to torch
         inner = f" ({recorder.reason.code})" if recorder.reason is not None else ""
         machine.exits.learn_step(frame, "transform", f"{NAME}{inner}")
     frame.stack.append(value)
     return None
+
+
+@special(torch.is_grad_enabled)
+def _gradients_on(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    """They are off while eager runs the function of a reentrant checkpoint forward; torch's own code, such as that of
+    ``no_grad``, is to put back what it found.
+    """
+    recorder, own = machine.recorder, str(frame.globals.get("__name__", "")).startswith("torch.")
+    if args or kwargs or own or not recorder.reentrant or not torch.is_grad_enabled():
+        return MISSING
+    recorder.asked_reentrant = True
+    frame.stack.append(False)
+    return None
+
+
+def _by_torch(function: Function, value: Value, args: Arguments, keeps: bool, random: torch.Tensor | None) -> Value:
+    """What torch's reentrant checkpoint gives for a ``function`` that gave ``value`` from this ``random`` state: its
+    second run may go another way, so that the gradients of the first are not those of eager.
+    """
+    parts = value if type(value) is tuple else (value,)
+    given = tuple(part.detach() if isinstance(part, torch.Tensor) else part for part in parts)
+    waiting = [given if type(value) is tuple else given[0]]
+    after = torch.get_rng_state()
+    if random is not None:
+        torch.set_rng_state(random)
+    try:
+        return torchs.checkpoint(
+            lambda *args: waiting.pop() if waiting else function(*args),
+            *args, use_reentrant=True, preserve_rng_state=keeps,
+        )  # fmt: skip
+    finally:
+        torch.set_rng_state(after)
 
 
 def _is_known(recorder: Recorder, args: Arguments, kwargs: Keywords) -> bool:

@@ -100,7 +100,12 @@ def _layout(recorder: Recorder, function: Function, name: str, args: Arguments, 
 def _requires_grad(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     recorder.number(args[0])
     recorder.guard_gradients()
-    return function(*args)
+    value = function(*args)
+    if recorder.reentrant and value and args[0].grad_fn is not None:
+        given = any(args[0] is each for each in recorder.entrances.checkpoints[-1].kept)
+        recorder.asked_reentrant |= not given
+        return given
+    return value
 
 
 @answers("new")

@@ -110,6 +110,8 @@ class Recorder:
         self.mode_arguments: tuple[int, ...] = ()  # the ids of what the last of them was given
         self.paused = False
         self.region = 0  # the checkpoint that the program is in
+        self.reentrant = False  # and it is one whose function eager runs without gradients at first
+        self.asked_reentrant = False  # whether that function asked
         self.first_module_call = True
         self.works: dict[int, tuple[dist.Work, tuple[Ref, ...]]] = {}  # collectives under way, with what they fill
         self.waits = Waits(self)
