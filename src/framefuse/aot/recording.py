@@ -47,24 +47,34 @@ class Recorded:
 
 
 def recorded(f: Callable[..., Any], examples: Sequence[torch.Tensor], dynamic: bool) -> Recorded:
-    """One call of ``f``, without gradients, as a whole."""
+    """One call of ``f``, without gradients, as a whole: the second where the first does what only a first call does, as
+    models that install their hooks then.
+    """
+    with torch.no_grad():
+        try:
+            return _recorded(f, examples, dynamic)
+        except UserError:
+            f(*examples)
+            return _recorded(f, examples, dynamic)
+
+
+def _recorded(f: Callable[..., Any], examples: Sequence[torch.Tensor], dynamic: bool) -> Recorded:
     options = {"cache": False, "cpu_target": "alone"}
     compiled = compile(f, fullgraph=True, dynamic=None if dynamic else False, options=options)
     state = compiled_function(compiled)
     if state is None:
         raise UserError(f"{f!r:.80} has no Python code that could be recorded. Export a function or an nn.Module")
-    with torch.no_grad():
-        token = FORMS.set(forms())
-        try:
-            compiled(*examples)
-        finally:
-            FORMS.reset(token)
-        if not state.products:
-            raise UserError(f"the call of {f!r:.80} left nothing to compile. Export what computes with its tensors")
-        stages = state.products[0].stages
-        bound = state.dispatch.bind(*examples)
-        assert bound is not None, "the call has just been made"
-        checked = _native.GuardSet(stages.guards.program).check(bound)
+    token = FORMS.set(forms())
+    try:
+        compiled(*examples)
+    finally:
+        FORMS.reset(token)
+    if not state.products:
+        raise UserError(f"the call of {f!r:.80} left nothing to compile. Export what computes with its tensors")
+    stages = state.products[0].stages
+    bound = state.dispatch.bind(*examples)
+    assert bound is not None, "the call has just been made"
+    checked = _native.GuardSet(stages.guards.program).check(bound)
     if isinstance(checked, int):
         fact = stages.guards.program.texts[checked] if checked >= 0 else "torch's global state"
         raise refused(stages.trace.line, f"The call itself changed what it depends on: {fact}")

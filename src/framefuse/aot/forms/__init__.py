@@ -16,6 +16,7 @@ from framefuse.aot.forms import (  # noqa: F401 - each fills the table
     recurrent_layers,
     resampling,
     sums_at_positions,
+    weight_norms,
     window_columns,
 )
 from framefuse.aot.forms.registry import TABLE

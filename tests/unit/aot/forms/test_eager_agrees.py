@@ -1,6 +1,7 @@
 """Functions of torch that exported programs make of simpler ones: their results are eager's on other values."""
 
 import shutil
+import threading
 
 import pytest
 import torch
@@ -139,6 +140,19 @@ def test_other_functions(first, tmp_path):
 def test_recurrent_layers(tmp_path):
     layers = torch.nn.ModuleList(LAYERS)
     agrees(tmp_path, lambda x: [layer(x) for layer in layers], drawn(6, 3, 4))
+
+
+def test_weights_with_lengths_and_what_only_a_first_call_does(tmp_path):
+    lock, once = threading.Lock(), []
+    layer = torch.nn.utils.parametrizations.weight_norm(torch.nn.Conv1d(4, 3, 3), dim=2)
+
+    def f(x):
+        if not once:
+            with lock:
+                once.append(1)
+        return layer(x[..., 0])
+
+    agrees(tmp_path, f, PICTURES)
 
 
 def test_sizes_are_those_of_the_run(tmp_path):
