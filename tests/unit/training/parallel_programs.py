@@ -237,6 +237,29 @@ def sharded_models_run(rank: int) -> None:
             losses.append(loss.detach())
         found.append((losses, [p.full_tensor().detach().clone() for p in model.parameters()]))
     torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+    assert 0 < graphs(forward) <= len(model), framefuse.explain(forward)  # and as many backward
+
+
+@program
+def tensor_parallel_models_run(rank: int) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh = init_device_mesh("cpu", (ranks.WORLD,))
+    found = []
+    for how in ("eager", "inside"):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8))
+        parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        forward = framefuse.compile(model) if how == "inside" else model
+        results = []
+        for turn in range(4):
+            y = forward(batch(0, turn))
+            y.square().sum().backward()
+            results.append((y.detach() + 0, [p.grad.full_tensor() for p in model.parameters()]))
+            model.zero_grad()
+        found.append(results)
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
 
 
 if __name__ == "__main__":
