@@ -9,10 +9,7 @@ import torch
 from framefuse.ir.values import Value
 
 # Those that read their operand while they run; the others begin with a copy of it.
-READING = frozenset(
-    ("all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single", "all_gather_into_tensor_coalesced",
-     "reduce_scatter_tensor_coalesced")
-)  # fmt: skip
+READING = frozenset(("all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +23,10 @@ class Started:
 
     def __call__(self, *args: Value) -> Value:
         if self.name in READING:
-            args = tuple(_copied(part) for part in args)
+            args = (args[0].clone(), *args[1:])
         filled = getattr(torch.ops._c10d_functional, self.name)(*args)
         if self.waits:
-            Waited()(*(filled if isinstance(filled, list) else (filled,)))
+            torch.ops._c10d_functional.wait_tensor(filled)
         return filled
 
     @property
@@ -66,9 +63,3 @@ class Waited:
     @property
     def __name__(self) -> str:
         return "wait_tensor"
-
-
-def _copied(value: Value) -> Value:
-    if isinstance(value, list):
-        return [_copied(part) for part in value]
-    return value.clone() if isinstance(value, torch.Tensor) else value

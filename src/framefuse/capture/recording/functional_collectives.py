@@ -15,9 +15,8 @@ from framefuse.ir.values import Arguments, Keywords, Value
 SPACE = "_c10d_functional"
 WAIT = "wait_tensor"
 STARTING = frozenset(
-    ("all_reduce", "broadcast", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single",
-     "all_reduce_coalesced", "all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced")
-)  # fmt: skip
+    ("all_reduce", "broadcast", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single")
+)
 
 
 WAITING = frozenset(("wait", "trigger_wait"))  # methods of the tensor that eager gives
@@ -55,8 +54,7 @@ def may_record(recorder: Recorder, target: Value, args: Arguments, kwargs: Keywo
 
 
 def _is_complex(value: Value) -> bool:
-    parts = value if isinstance(value, list) else [value]
-    return any(isinstance(part, torch.Tensor) and part.is_complex() for part in parts)
+    return isinstance(value, torch.Tensor) and value.is_complex()
 
 
 def call(recorder: Recorder, target: Value, args: Arguments) -> Value:
@@ -71,21 +69,17 @@ def _started(recorder: Recorder, target: Value, args: Arguments) -> Value:
     value = recorder.run(target, name, args, {})
     if recorder.alive:
         recorder.calls[-1] = replace(recorder.calls[-1], target=Started(name))
-        filled = value if isinstance(value, list) else [value]
-        recorder.waits.begin([recorder.numbers[id(tensor)] for tensor in filled])
+        recorder.waits.begin(recorder.numbers[id(value)])
     return value
 
 
 def _waited(recorder: Recorder, target: Value, tensor: torch.Tensor) -> torch.Tensor:
-    """Waits for real. In the trace the wait stands before the first call that reads the tensor."""
+    """Waits for real. In the trace the wait stands before the first call that reads the tensor. The program gets the
+    tensor itself, which it may write as it may what eager's functions give.
+    """
+    target(tensor.detach())
+    recorder.waits.give(tensor)
     number = recorder.numbers.get(id(tensor))
-    value: torch.Tensor = target(tensor)
-    recorder.waits.give(value)
-    if number is None or not recorder.alive:
-        recorder.kill("native-call", WAIT)
-        return value
-    recorder.waits.ask(number)
-    if value is not tensor:
-        recorder.numbers[id(value)] = number
-        recorder.keep([value])
-    return value
+    if number is not None:
+        recorder.waits.ask(number)
+    return tensor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Protocol
 
 import torch
@@ -32,9 +31,9 @@ class Waits:
         self.filled: set[int] = set()
         self.given: dict[int, torch.Tensor] = {}
 
-    def begin(self, numbers: Iterable[int]) -> None:
-        """A collective that fills these values has started."""
-        self.pending.update(dict.fromkeys(numbers, False))
+    def begin(self, number: int) -> None:
+        """A collective that fills this value has started."""
+        self.pending[number] = False
 
     def give(self, tensor: torch.Tensor) -> None:
         """The program gets a plain tensor where eager may give one that can be asked to wait."""

@@ -256,6 +256,7 @@ def functional_collectives_have_gradients(rank: int) -> None:
         ).tanh(),
         lambda x: functional.all_to_all_single(x.exp(), splits, splits, group).sin(),
         lambda x: functional.all_reduce(x.cos(), "sum", group).wait() * 2,
+        lambda x: functional.all_reduce(x * 2, "sum", group).mul_(2),
     )
     for place, function in enumerate(programs):
         compiled = framefuse.compile(function)
