@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import torch
 
-from framefuse.capture.facts.numbers import Float, Integer, bare
+from framefuse.capture.facts.numbers import Float, Integer, bare, form_of
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.tensors import dense_order
+from framefuse.ir.numbers import expr
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
@@ -86,14 +87,39 @@ def _layout(recorder: Recorder, function: Function, name: str, args: Arguments, 
     value = function(*args, **kwargs)
     if number is None:
         return value
-    if name == "stride":
-        recorder.fix_strides()
     natural = tensor.is_contiguous() and len(args) == 1 and not kwargs
-    if not (natural and name == "is_contiguous" and number in recorder.inputs):
-        recorder.relations.pin_sizes()
-        if not tensor.is_contiguous() and dense_order(tuple(tensor.shape), tensor.stride()) is None:
-            recorder.fix_strides()  # strides of no order may be any others at the next call, dense ones too
+    if natural and name == "is_contiguous" and number in recorder.inputs:
+        return value
+    dense = _dense_strides(recorder, tensor) if number not in recorder.data_sized else None
+    if dense is not None:
+        return value if name == "is_contiguous" else _asked(dense, value, args, kwargs)
+    recorder.relations.pin_sizes()
+    if name == "stride" or dense_order(tuple(tensor.shape), tensor.stride()) is None:
+        recorder.fix_strides()  # strides of no order may be any others at the next call, dense ones too
     return value
+
+
+def _dense_strides(recorder: Recorder, tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """The strides as run-time numbers, where memory has no gaps and each size is two or more, which becomes a fact:
+    then sizes and the order of dimensions, which guards hold, say them all.
+    """
+    shape = tuple(tensor.shape)
+    order = dense_order(shape, tensor.stride())
+    if order is None or not recorder.symbolic or any(size < 2 for size in shape):
+        return None
+    sizes = recorder.sizes(tensor)
+    strides, step = [1] * len(shape), 1
+    for axis in reversed(order):
+        strides[axis], step = step, step * sizes[axis]
+        if type(sizes[axis]) is Integer:
+            recorder.relations.relate("<", expr(1), form_of(sizes[axis]))
+    return tuple(strides)
+
+
+def _asked(strides: tuple[int, ...], value: Value, args: Arguments, kwargs: Keywords) -> Value:
+    """The strides, or that of the dimension that was asked for."""
+    dim = args[1] if len(args) > 1 else kwargs.get("dim")
+    return strides if isinstance(value, tuple) else strides[bare(dim)]
 
 
 @answers("requires_grad")
