@@ -16,6 +16,7 @@ else:
         export,
         install,
         is_compiling,
+        kernel,
         list_backends,
         load,
         load_cache,
@@ -44,6 +45,7 @@ __version__ = "0.1.0"
 __all__ = [
     "compile",
     "install",
+    "kernel",
     "explain",
     "graphs",
     "report",

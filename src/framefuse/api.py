@@ -15,6 +15,7 @@ import torch
 from framefuse import _native, logs
 from framefuse.backends import registry
 from framefuse.errors import UserError, kind_of
+from framefuse.ir import whole_kernels
 from framefuse.native import abi
 from framefuse.options import Options, disabled, resolve
 from framefuse.runtime.doors import Door, OwnedCall
@@ -122,6 +123,26 @@ def install(
     if _is_lazy(target):
         raise UserError(f"{target.__qualname__} is a generator or coroutine. Install the functions that it calls")
     return Door(target, CompiledFunction(target, None, settings, compiler))
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Says that ``function``, pointwise code and reductions along rows, must be one kernel; a decorator.
+
+    By itself the function is compiled, as by ``compile(fullgraph=True)``. Inside compiled code its call is part of one
+    kernel, which may compute what stands around it as well. Its gradient is compiled too, to as many kernels as it
+    takes.
+
+    Args:
+        function: a Python function of tensors and numbers.
+
+    Raises:
+        UserError: not a Python function. From a call that is compiled, also that of a function which calls it: what
+            cannot be part of one kernel, with its line.
+    """
+    if not isinstance(function, types.FunctionType) or _is_lazy(function):
+        raise UserError(f"{kind_of(function)} cannot be one kernel. Give a Python function that returns its result")
+    whole_kernels.mark(function.__code__)
+    return compile(function, fullgraph=True)
 
 
 def _settings(

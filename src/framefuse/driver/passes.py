@@ -27,7 +27,7 @@ from framefuse.errors import Stop, UserError
 from framefuse.explain.files import publish
 from framefuse.fuse import fuse
 from framefuse.guards.program import build
-from framefuse.ir import registered
+from framefuse.ir import registered, whole_kernels
 from framefuse.ir.code import LaunchedCode
 from framefuse.ir.comparisons import Relation
 from framefuse.ir.compiled import GraphCode
@@ -302,6 +302,7 @@ def _derivatives(
 def _assemble(
     trace: Trace, code: GraphCode, guards: Guards, derivatives: tuple[Derivative, ...], options: Options
 ) -> Plan:
+    whole_kernels.hold(trace, code.schedule)
     numbers = guards.program.numbers
     plan = assemble(
         trace, code.schedule, code.kernels, guards.number_of, numbers, guards.register_of, derivatives

@@ -24,7 +24,7 @@ from framefuse.explain.files import publish
 from framefuse.guards.changes import moving
 from framefuse.guards.missed import missed
 from framefuse.guards.versions import Versions, unchanged, versions
-from framefuse.ir import registered
+from framefuse.ir import registered, whole_kernels
 from framefuse.ir.collector import collector_paused
 from framefuse.ir.facts import Source
 from framefuse.ir.guards import Guards
@@ -100,6 +100,9 @@ class _Compiler:
         return _Tree(self.passes, state)
 
     def outcome(self, tree: _Tree, recording: Recording) -> Outcome:
+        stopped = [segment.follow.why for segment in recording.segments if segment.follow is not None]
+        if recording.exception is None:
+            whole_kernels.refuse((*stopped, recording.reason))
         if recording.fault is not None:
             line = recording.reason.line if recording.reason is not None else None
             tree.reason = report_bug(recording.fault, line or _line_of(tree.state), tree.state.options)
@@ -111,6 +114,8 @@ class _Compiler:
             tree.compile(recording.segments)
         elif recording.reason is not None and tree.reason is None:  # what a stage refused is the cause
             tree.refuse(recording.reason)
+        if recording.exception is None:
+            whole_kernels.refuse((tree.reason,))
         learnt = recording.learnt or tree.learnt
         return Outcome(recording.value, recording.exception, tree.reason, learnt, recording.declined)
 

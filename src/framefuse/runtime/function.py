@@ -264,7 +264,8 @@ class CompiledFunction:
             self.eager_calls += 1
             return type(self.owner).__call__(*args, **kwargs)
         first = not self.eager_calls and not self.products
-        vain = self.behind() or self._waiting() or not self.records() or not self.bound.allows()
+        waits = self._waiting() and not self.options.fullgraph  # which raises each time
+        vain = self.behind() or waits or not self.records() or not self.bound.allows()
         if vain or holds_back(first, self.line):
             self.eager_calls += 1
             return _native.Declined
