@@ -26,6 +26,7 @@ from framefuse.capture.callables import (
     subclasses,
     text_functions,
     transforms,
+    triton_kernels,
     waiting,
 )
 from framefuse.capture.callables.native_calls import Natives
@@ -45,6 +46,7 @@ from framefuse.capture.recording.recorder import Recorder
 def interpreter(recorder: Recorder, points: Breaks | None) -> Machine:
     """A machine that records for ``recorder``; it breaks at the ``points``, and without these where it must end."""
     machine = Machine(recorder)
+    triton_kernels.meet()
     machine.exits = Exits(machine, points)
     machine.attributes = Attributes(machine)
     machine.operations = Operations(machine)

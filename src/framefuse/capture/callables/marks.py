@@ -10,6 +10,7 @@ from framefuse.capture.facts.numbers import strip
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import marked
 from framefuse.capture.program.frame import Frame
+from framefuse.capture.recording import number_results
 from framefuse.ir.values import Arguments, Function, Keywords
 
 
@@ -18,11 +19,11 @@ def keep_in_graph(function: Function) -> None:
 
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> None:
         recorder = machine.recorder
+        if recorder.alive:
+            frame.stack.append(number_results.call(recorder, function, "call_in_graph", args, kwargs))
+            return
         with torch._C.DisableTorchFunction():  # the calls inside are the function's own business
-            if recorder.alive:
-                frame.stack.append(recorder.run(function, "call_in_graph", args, kwargs))
-            else:
-                frame.stack.append(function(*strip(args), **strip(kwargs)))
+            frame.stack.append(function(*strip(args), **strip(kwargs)))
 
     marked(function, call)
 

@@ -29,7 +29,7 @@ from framefuse.capture.program.lookups import runs_program
 from framefuse.capture.program.markers import MISSING
 from framefuse.capture.program.methods import Method, row_of
 from framefuse.capture.program.natives import known_as
-from framefuse.capture.recording import collectives, element_reads, functional_collectives
+from framefuse.capture.recording import collectives, element_reads, functional_collectives, number_results
 from framefuse.capture.recording.call_names import call_name
 from framefuse.capture.recording.made_classes import enter_made
 from framefuse.ir.classes import as_torch_does, immutable
@@ -172,6 +172,8 @@ class Natives:
             return collectives.call(recorder, target, args, kwargs)
         if policy == "functional":
             return functional_collectives.call(recorder, target, args)
+        if policy == "numbers":
+            return number_results.call(recorder, target, call_name(target), args, kwargs)
         if policy == "wait":
             return collectives.wait(recorder, target, args[0])
         if policy == "generator":

@@ -21,17 +21,17 @@ from framefuse.capture.program import leaves
 from framefuse.capture.program.lookups import type_get
 from framefuse.capture.program.methods import METHODS, NOTHING
 from framefuse.capture.program.natives import known_as
-from framefuse.capture.recording import collectives, functional_collectives
+from framefuse.capture.recording import collectives, functional_collectives, number_results
 from framefuse.capture.recording.numpy_calls import numbers_of_numpy
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir.classes import written_in_c
 from framefuse.ir.numpy_numbers import is_numpy_number
 from framefuse.ir.values import Arguments, Keywords, Value
 
-# torch: a call of the trace, in which numbers stay run-time values. pure: looks at its arguments, which are taken by
-# value. new: keeps what it is given, in something that the call made. collective, functional (one of those), wait,
-# generator: calls of the trace that have an order of their own.
-Policy: TypeAlias = Literal["torch", "pure", "new", "collective", "functional", "wait", "generator"]
+# torch: a call of the trace, in which numbers stay run-time values; numbers: one that gives such. pure: looks at its
+# arguments, which are taken by value. new: keeps what it is given, in something that the call made. collective,
+# functional (one of those), wait, generator: calls of the trace that have an order of their own.
+Policy: TypeAlias = Literal["torch", "numbers", "pure", "new", "collective", "functional", "wait", "generator"]
 # They look for the node of autograd that they hang a module's backward hooks on.
 HANGS_HOOKS = frozenset((BackwardHook.setup_input_hook, BackwardHook.setup_output_hook))
 GETTERS = (operator.itemgetter, operator.attrgetter)
@@ -67,9 +67,11 @@ def policy_of(recorder: Recorder, target: Value, args: Arguments, kwargs: Keywor
         if isinstance(target, type):
             return _of_class(recorder, target, args, kwargs)
         if isinstance(target, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
-            if not functional_collectives.is_one(target):
-                return "torch"
-            return "functional" if functional_collectives.may_record(recorder, target, args, kwargs) else None
+            if functional_collectives.is_one(target):
+                return "functional" if functional_collectives.may_record(recorder, target, args, kwargs) else None
+            if number_results.gives_numbers(target):
+                return "numbers" if number_results.is_recorded(recorder, target) else None
+            return "torch"
         if kind is weakref.ReferenceType and recorder.sources.is_made(target):
             return "new"
         if kind in GETTERS:  # no fact holds what one looks for

@@ -315,6 +315,8 @@ def is_torch_native(function: Value) -> bool:
 
 def title(function: Value) -> str:
     """How a callable is named to the user."""
+    if isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return f"torch.ops.{function}"
     name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or type(function).__name__
     module = getattr(function, "__module__", None)
     return f"{module}.{name}" if module and module != "builtins" else str(name)

@@ -8,9 +8,19 @@ from framefuse.ir import torch_calls
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.values import Arguments, Keywords, Value
 
+OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+# Whose operators are torch's own: a row of the table is theirs as well. Any other one has its namespace in its name.
+TORCH_NAMESPACES = frozenset((
+    "aten", "prims", "prim", "quantized", "c10d", "_c10d_functional", "_c10d_functional_autograd",
+))  # fmt: skip
+
 
 def call_name(function: Value) -> str:
-    """The plain name of a torch function; attributes are ``get x`` and ``set x``, overloads lose their suffix."""
+    """The plain name of a torch function; attributes are ``get x`` and ``set x``, overloads lose their suffix, and
+    operators that are not torch's own are ``namespace::x``.
+    """
+    if isinstance(function, OPERATORS):
+        return _operator_name(function)
     name: str = getattr(function, "__name__", "") or type(function).__name__
     if name == "__get__":
         attribute: str = function.__self__.__name__
@@ -22,9 +32,17 @@ def call_name(function: Value) -> str:
     return name
 
 
+def _operator_name(operator: torch._ops.OpOverload | torch._ops.OpOverloadPacket) -> str:
+    qualified: str = (
+        operator._schema.name if isinstance(operator, torch._ops.OpOverload) else operator._qualified_op_name
+    )
+    space, _, name = qualified.partition("::")
+    return name if space in TORCH_NAMESPACES else qualified
+
+
 def may_be_random(name: str, kwargs: Keywords) -> bool:
     """Whether a call may advance a generator, so that its state is compared."""
-    return TABLE[name].draws or "generator" in kwargs
+    return TABLE[name].draws or "generator" in kwargs or "::" in name or name == "call_in_graph"
 
 
 def sizes_from_data(name: str, args: Arguments, kwargs: Keywords) -> bool:

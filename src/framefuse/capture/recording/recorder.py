@@ -500,7 +500,7 @@ class Recorder:
             operands, state = prepared.operands, prepared.random_state
             written = self.memory.written_by(function, name, prepared, args, kwargs)
             if written:
-                self.memory.count(written)
+                self.memory.count(written, getattr(function, "counts", 1) > 0)
                 if not self.alive:
                     return
                 if self.gradients_matter and prepared.grad_enabled and is_in_place(name):

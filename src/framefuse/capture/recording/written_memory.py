@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from framefuse.capture.recording.tensors import versions_of
-from framefuse.ir.torch_calls import is_in_place, uncounted
+from framefuse.ir.torch_calls import declared, is_in_place, uncounted
 from framefuse.ir.trace import TensorMeta
 from framefuse.ir.values import Arguments, Function, Keywords
 
@@ -68,7 +68,23 @@ class WrittenMemory:
         storages = {metas[target].storage for target in targets}  # other views of them count the write as well
         written = [*targets, *(number for number in written if metas[number].storage not in storages)]
         written += [numbers[id(tensor)] for tensor in uncounted(function, name, args, kwargs) if id(tensor) in numbers]
+        if "::" in name:
+            written += self._declared(function, args, kwargs, dict(zip(map(id, operands), after, strict=True)), written)
         return tuple(dict.fromkeys(written))
+
+    def _declared(
+        self, function: Function, args: Arguments, kwargs: Keywords, versions: dict[int, int | None], written: list[int]
+    ) -> list[int]:
+        """What the schema of a user's operator says that it writes. Where versions are kept and the write counted none,
+        as by code that goes by addresses, the recording ends: compiled code would count one.
+        """
+        found = [tensor for tensor in declared(function, args, kwargs) if id(tensor) in versions]
+        numbers = [self.host.numbers[id(tensor)] for tensor in found]
+        for tensor, number in zip(found, numbers, strict=True):
+            uncounted = number not in written and versions[id(tensor)] is not None
+            if uncounted and getattr(function, "counts", True):
+                self.host.kill("native-call", getattr(function, "__name__", "A call"))
+        return numbers
 
     def count(self, written: tuple[int, ...], counted: bool = True) -> None:
         """Ends the recording after a write that an input's memory saw and its version did not, as through ``.data``;

@@ -9,6 +9,8 @@ from framefuse.fuse.memory.draft import Draft, Value
 from framefuse.ir.graph import Arg, Node
 from framefuse.ir.schedule import Item, RunCall
 
+EMPTY = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted")
+
 
 def with_own_operands(draft: Draft) -> Draft:
     """The draft whose calls copy no operand that was computed for them alone: it is a tensor of its own, and what the
@@ -65,11 +67,15 @@ def _root(values: list[Value], number: int) -> int:
 
 
 def _ends(draft: Draft, value: Value, number: int, place: int) -> bool:
-    """Whether a buffer holds what a kernel, or such a call, computed for this item alone."""
-    if value.device != "cpu" or value.last != place or value.pinned or value.base >= 0:
+    """Whether a buffer holds what a kernel, or such a call, computed for this item alone, or what nobody filled yet."""
+    if value.last != place or value.pinned or value.base >= 0:
+        return False
+    maker: Item | None = draft.items[value.first] if value.place == "call" else None
+    if isinstance(maker, RunCall) and maker.node.attr("name") in EMPTY:
+        return True
+    if value.device != "cpu":
         return False
     if value.place == "call":
-        maker: Item = draft.items[value.first]
         return isinstance(maker, RunCall) and _is_copy(maker, number)
     return value.place in ("arena", "fresh")
 

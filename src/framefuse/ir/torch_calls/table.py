@@ -151,9 +151,9 @@ _line(_Row(draws=True, sizes=0), "rand", "randn", "randint")
 
 # ---- sizes -----------------------------------------------------------------------------------------------------------
 
-_line(_Row(data="values"), "argwhere", "unique_dim", "unique_dim_consecutive", "_unique", "_unique2", "nms",
-      "_pack_padded_sequence", "_pad_packed_sequence", "_ctc_loss", "linalg_lstsq", "nonzero_numpy",
-      "coalesce")  # fmt: skip
+_line(_Row(data="values"), "argwhere", "unique_dim", "unique_dim_consecutive", "_unique", "_unique2",
+      "torchvision::nms", "_pack_padded_sequence", "_pad_packed_sequence", "_ctc_loss", "linalg_lstsq",
+      "nonzero_numpy", "coalesce")  # fmt: skip
 _line(_Row(data="values", inside=True), "nonzero", "masked_select", "unique", "unique_consecutive")
 _line(_Row(data="values", counts=True, row_major=True, inside=True), "bincount")
 _line(_Row(data="alone"), "where")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping, Sequence
 
+import torch
+
 from framefuse.ir.torch_calls.row import Statistics
 from framefuse.ir.torch_calls.table import TABLE
 from framefuse.ir.values import Value
@@ -12,7 +14,8 @@ from framefuse.ir.values import Value
 
 def is_in_place(name: str) -> bool:
     """Whether the name says that the first operand is written."""
-    return (name.endswith("_") and not name.endswith("__")) or TABLE[name].writes_first
+    says_so = name.endswith("_") and not name.endswith("__") and "::" not in name
+    return says_so or TABLE[name].writes_first
 
 
 def norm(function: Value, name: str) -> Statistics | None:
@@ -49,3 +52,23 @@ def uncounted(function: Value, name: str, args: Sequence[Value], kwargs: Mapping
     if name.startswith("_fused_") and name.endswith("_"):
         return [part for place, value in enumerate(args) if place != 1 and isinstance(value, list) for part in value]
     return statistics(function, name, args, kwargs)
+
+
+def declared(function: Value, args: Sequence[Value], kwargs: Mapping[str, Value]) -> list[Value]:
+    """The tensors that a user's operator writes, as its schema says, or a launch of a user's kernel."""
+    written = getattr(function, "written", None)
+    if written is not None:
+        return [args[place] for place in written]
+    function = getattr(function, "target", function)
+    if isinstance(function, torch._ops.OpOverload):
+        schemas = [function._schema]
+    else:
+        schemas = [getattr(function, name)._schema for name in function.overloads()]
+    found: list[Value] = []
+    for schema in schemas:
+        for place, parameter in enumerate(schema.arguments):
+            if not parameter.is_write:
+                continue
+            value = args[place] if place < len(args) else kwargs.get(parameter.name)
+            found += value if isinstance(value, (list, tuple)) else [value]
+    return [value for value in found if isinstance(value, torch.Tensor)]
