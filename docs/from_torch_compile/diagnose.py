@@ -10,10 +10,11 @@ Run it: each part asserts what its comment says.
     torch.compiler.disable, allow_in_graph, ...     framefuse.disable, allow_in_graph, assume_constant_result
     torch._dynamo.reset()                           framefuse.reset()
     backend="eager", "aot_eager" to bisect          the same, and "python"; framefuse.graphs(f) gives the graphs
-    torch.compiler.is_compiling()                   the same function: True in your code and in libraries, not in
-                                                    torch's own. A library that computes something else when it hears
-                                                    True (PaliGemma's mask in transformers) does so here too; leave
-                                                    such a model out by framefuse.disable
+    torch.compiler.is_compiling()                   the same function: True in your code. Installed libraries hear
+                                                    False, as some compute something else or fail when they hear True
+                                                    (PaliGemma and LongT5 in transformers); a look at values behind
+                                                    it is a break. They hear True under fullgraph=True, in exports,
+                                                    and where transformers only spares itself a mask of ones
 """
 
 import logging

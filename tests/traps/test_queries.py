@@ -128,21 +128,38 @@ def what_is_kept_from_compilers_meets_none(compiled):
         yield f(torch.ones(size))
 
 
-def asks_of_an_installed_library() -> Any:
+def asks_of_an_installed_library(module: str = "a_library.modeling", name: str = "asks") -> Any:
     """A function as if it came from an installed library."""
-    space: dict[str, Any] = {"torch": torch, "__name__": "a_library.modeling"}
-    text = "asks = lambda x: x * 100 if torch.compiler.is_compiling() else x * x.sum().item()"
+    space: dict[str, Any] = {"torch": torch, "__name__": module}
+    way = "x * 100 if torch.compiler.is_compiling() else x * x.sum().item()"
+    text = f"def {name}(x): return {way}"
     exec(compile(text, "/usr/lib/python3/site-packages/a_library/modeling.py", "exec"), space)
-    return space["asks"]
+    return space[name]
 
 
 @pytest.mark.parametrize("fullgraph", [False, True])
-def test_a_library_is_told(fullgraph):
-    """Those that ask leave out branches on values, which would be breaks."""
+def test_a_library_goes_the_way_of_eager_where_a_break_may_be(fullgraph):
+    """Where none may be it leaves out branches on values."""
     asks = asks_of_an_installed_library()
     f = framefuse.compile(lambda x: asks(x) + 1, fullgraph=fullgraph)
     for number in (1.0, 2.0, 3.0):
-        assert f(torch.full((2,), number)).tolist() == [number * 100 + 1] * 2
+        expected = number * 100 + 1 if fullgraph else number * 2 * number + 1
+        assert f(torch.full((2,), number)).tolist() == [expected] * 2
+
+
+@pytest.mark.parametrize("name", ["_ignore_causal_mask_sdpa", "find_packed_sequence_indices"])
+@pytest.mark.parametrize("sees_more", [False, True])
+def test_a_library_leaves_a_mask_to_the_graph_that_it_would_look_at_to_save_work(name, sees_more):
+    asks = asks_of_an_installed_library("transformers.masking_utils", name)
+    settings = types.SimpleNamespace(use_bidirectional_attention=sees_more)
+
+    def program(x, config):
+        return asks(x) + 1
+
+    f = framefuse.compile(program)
+    for number in (1.0, 2.0, 3.0):
+        expected = number * 2 * number + 1 if sees_more else number * 100 + 1
+        assert f(torch.full((2,), number), settings).tolist() == [expected] * 2
 
 
 def test_the_program_itself_is_told():

@@ -29,6 +29,7 @@ from framefuse.capture.interp.registry import NAMED_EQUIVALENTS, needs_python, s
 from framefuse.capture.program import equivalents
 from framefuse.capture.program.frame import Frame, FrameView, InterpretedGenerator
 from framefuse.capture.program.iterators import RangeIterator
+from framefuse.capture.program.leaves import is_installed
 from framefuse.capture.program.lookups import LOOKUPS, python_method, type_get
 from framefuse.capture.program.markers import MISSING, SWITCH, UNBOUND, Outcome
 from framefuse.capture.program.natives import CONVERSIONS, GREATER, LESS
@@ -437,15 +438,40 @@ def _of_caller(machine: Machine, error: BaseException | None) -> bool:
     return error is machine.outer and not (error is None and answered(machine.recorder.sources, CALM))
 
 
+# The functions of transformers that ask for a compiler and then for values, to make no mask that would hide nothing.
+MASKS_LEFT_OUT = frozenset(
+    ("transformers.masking_utils", name)
+    for name in (
+        "_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa", "_can_skip_bidirectional_mask_xpu",
+        "create_recurrent_attention_mask", "find_packed_sequence_indices",
+    )
+)
+
+
 @special(torch.compiler.is_compiling)
 def _is_compiling(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
-    # Torch's own code would go another way: optimizers compute step sizes in tensors, which round otherwise than
-    # floats, and encoders leave out their fast path. What the user keeps from compilers is told of none either. Other
-    # libraries are told: transformers asks in every decoder, before it branches on a mask's values, which is a break.
+    """The program itself is told. What is installed goes eager's way, since the other may be another result: optimizers
+    compute step sizes in tensors, which round otherwise than floats, encoders leave out masks that what follows reads.
+    It is told where no break may be, and where it asks before it looks at a mask's values only to save work. What the
+    user keeps from compilers is told of none.
+    """
     own = frame.globals.get("__name__", "").startswith("torch.")
     kept = any(getattr(each.function, "_torchdynamo_disable", False) for each in machine.frames)
-    frame.stack.append(not own and not kept)
+    told = machine.exits.points is None or not is_installed(frame.code.code) or _looks_at_a_mask(machine.frames)
+    frame.stack.append(told and not own and not kept)
     return None
+
+
+def _looks_at_a_mask(frames: Sequence[Frame]) -> bool:
+    """Whether a library asks whether it may look at the values of a mask: where all are true it makes none. Where what
+    reads the mask sees more without one than with it (as Gemma inside PaliGemma does), the result is another.
+    """
+    asks = any((each.globals.get("__name__"), each.code.code.co_name) in MASKS_LEFT_OUT for each in frames[-4:])
+    return asks and not any(
+        name == "config" and getattr(value, "__dict__", {}).get("use_bidirectional_attention")
+        for each in frames
+        for name, value in zip(each.code.local_names, each.locals, strict=False)
+    )
 
 
 # ``torch._dynamo.is_compiling``, in a module that nothing here imports.
