@@ -302,5 +302,18 @@ def spare_bytes() -> int:
     """The bytes that are kept for the temporaries of later runs, of whichever plans."""
 
 def tables() -> dict[str, tuple[str, ...]]: ...
+def read_records(
+    rows: tuple[tuple[Callable[..., Any], bool | tuple[Any, ...] | None], ...],
+    records: list[tuple[int, ...]],
+    constants: list[Any],
+    root: int,
+) -> Any:
+    """The object of a number: of a record, from 0 on, or of a constant, from -1 down.
+
+    A record is the number of a row and the numbers of its parts. A row is what makes the object and how it takes the
+    parts: None as one list, True one by one; of a class the slots that are filled, without a call. Raises ValueError
+    for numbers that lead nowhere.
+    """
+
 def numbers_run(instructions: tuple[tuple[Any, ...], ...], numbers: tuple[int, ...]) -> tuple[int, ...] | None:
     """Runs number instructions over raw words; None when they decline."""

@@ -11,6 +11,7 @@
 #include "plan_type.h"
 #include "positions.h"
 #include "profile.h"
+#include "records.h"
 #include "steps.h"
 #include "switch.h"
 #include "tables.h"
@@ -63,6 +64,8 @@ static PyMethodDef functions[] = {
     {"spare_bytes", spare_bytes_py, METH_NOARGS, "The bytes of arenas that no run holds."},
     {"tables", tables_py, METH_NOARGS,
      "The names by which native code tells places, steps, templates and instructions."},
+    {"read_records", read_records_py, METH_VARARGS,
+     "read_records(rows, records, constants, root): the object that a file of records describes."},
     {"numbers_run", numbers_run_py, METH_VARARGS, "Runs number instructions over raw words."},
     {NULL, NULL, 0, NULL},
 };

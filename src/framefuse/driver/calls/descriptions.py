@@ -12,6 +12,7 @@ import enum
 import functools
 import hashlib
 import marshal
+import operator
 import re
 import types
 import zlib
@@ -32,11 +33,13 @@ NATIVE = (
     types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
 )  # fmt: skip
 # What lies on a class and is no part of what it does, or is made as it is used.
-ASIDE = frozenset(("__dict__", "__weakref__", "__doc__", "__slotnames__", "_abc_impl", "__annotations__"))
+ASIDE = frozenset(("__dict__", "__weakref__", "__slotnames__", "_abc_impl", "__annotations__"))
 # Objects of C whose state facts describe, though it lies in no dict.
 WATCHED = frozenset((types.MethodType,))
 SIZE = 16  # bytes of a digest
-_codes: dict[int, tuple[types.CodeType, bytes]] = {}
+_first = operator.itemgetter(0)
+_place = functools.lru_cache(own_place)
+_codes: dict[int, tuple[types.CodeType, Value]] = {}
 CODES = 20_000  # how many of them are known
 
 Made = tuple[types.CodeType, tuple[Value, ...] | None, Mapping[str, Value] | None]  # what a function is made of
@@ -67,6 +70,14 @@ class Descriptions:
         """A digest of what a function is made of."""
         return _digest(self._made(*made))
 
+    def _function(self, value: types.FunctionType) -> Value:
+        """A function within a class, or by itself; most have no defaults."""
+        code, defaults, keywords, closed = value.__code__, value.__defaults__, value.__kwdefaults__, value.__closure__
+        known = _codes.get(id(code))
+        described = code_digest(code) if known is None else known[1]
+        made = (described, (), ()) if defaults is None and not keywords else self._made(code, defaults, keywords)
+        return ("function", made, 0 if closed is None else len(closed))
+
     def _made(
         self, code: types.CodeType, defaults: tuple[Value, ...] | None, keywords: Mapping[str, Value] | None
     ) -> Value:
@@ -93,8 +104,7 @@ class Descriptions:
         """What never changes of an object; None where nothing of the kind is known of its type."""
         kind = type(value)
         if kind is types.FunctionType:
-            closed = len(value.__closure__ or ())
-            return ("function", self._made(value.__code__, value.__defaults__, value.__kwdefaults__), closed)
+            return self._function(value)
         if kind is types.CodeType:
             return ("code", code_digest(value))
         if kind is tuple:
@@ -129,21 +139,34 @@ class Descriptions:
             meta = type(base)
             place: Value = (base.__module__, base.__qualname__, meta.__module__, meta.__qualname__)
             if not immutable(base):
-                members = [(name, self._part(held)) for name, held in sorted(vars(base).items()) if name not in ASIDE]
-                place = (*place, *members)
+                members = []
+                for name, held in vars(base).items():
+                    kind = type(held)
+                    if kind is types.FunctionType and id(held) not in self.numbers:
+                        members.append((name, self._function(held)))
+                    elif name not in ASIDE:
+                        members.append((name, held if kind in ATOMS else self._part(held)))
+                members.sort(key=_first)
+                place = (*place, *members, *self._annotations(vars(base).get("__annotations__")))
             known = self._classes[base] = _digest(place)
         return known
 
+    def _annotations(self, held: Value) -> list[Value]:
+        """What a class says of its attributes, for a program that asks: nothing where that is made as it is used."""
+        named = held.items() if type(held) is dict else ()
+        return [(name, repr(each) if type(each).__module__ == "typing" else self._part(each)) for name, each in named]
 
-def code_digest(code: types.CodeType) -> bytes:
-    """A digest of a code object with all that lies in it; of torch's and framefuse's own, which the versions that
-    every key names tell as well, by its place and its instructions.
+
+def code_digest(code: types.CodeType) -> Value:
+    """What tells a code object with all that lies in it from others: a digest; of torch's and framefuse's own, which
+    the versions that every key names tell as well, the place and a sum of the instructions.
     """
     known = _codes.get(id(code))
     if known is None:
-        place = own_place(code.co_filename)
+        place = _place(code.co_filename)
+        found: Value
         if place is not None:
-            found = _digest((place, code.co_qualname, code.co_firstlineno, zlib.crc32(code.co_code)))
+            found = (place, code.co_qualname, code.co_firstlineno, zlib.crc32(code.co_code))
         else:
             found = hashlib.blake2b(marshal.dumps(code, VERSION), digest_size=SIZE).digest()
         if len(_codes) > CODES:

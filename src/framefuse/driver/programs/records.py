@@ -2,7 +2,8 @@
 
 A record is the number of a row and the numbers of its parts: records that stand before it, from 0 on, and constants
 from -1 down. Reading makes objects of the rows below and of nothing else, and calls no code of theirs but their makers;
-it trusts what it reads, which was signed (:mod:`framefuse.codegen.disk_cache`).
+those of most dataclasses native code makes, which fills their slots. It trusts what it reads, which was signed
+(:mod:`framefuse.codegen.disk_cache`).
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import operator
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from types import EllipsisType, NoneType
+from types import EllipsisType, MemberDescriptorType, NoneType
 
 import torch
 
+from framefuse import _native
 from framefuse.driver.programs.storable import CLASSES, IDENTITY
 from framefuse.ir.dtypes import BY_NAME, DType
 from framefuse.ir.loops.nodes import LoopKind
@@ -37,13 +39,13 @@ class Unstorable(Exception):
 @dataclass(frozen=True, slots=True)
 class Row:
     """How values of one class are written: ``parts`` gives what ``make`` takes. ``shared``: equal ones are one.
-    ``spread``: it takes them one by one.
+    ``how`` it takes them: None as one list, True one by one; slots, where filling these is all that it does.
     """
 
     parts: Callable[[Value], Iterable[Value]]
     make: Callable[..., Value]
     shared: bool = True
-    spread: bool = False
+    how: bool | tuple[Value, ...] | None = None
 
 
 def _items(value: dict[Value, Value]) -> list[Value]:
@@ -66,7 +68,15 @@ def _class(value: type) -> Row:
     names = [each.name for each in fields(value) if each.init]
     read = operator.attrgetter(*names)
     parts = read if len(names) > 1 else lambda found: (read(found),)
-    return Row(parts, value, value not in IDENTITY, spread=True)
+    return Row(parts, value, value not in IDENTITY, _slots(value, names) or True)
+
+
+def _slots(value: type, names: Sequence[str]) -> tuple[Value, ...] | None:
+    """The slots of a dataclass whose maker fills them with what it is given, and does nothing else."""
+    slots = tuple([getattr(value, name, None) for name in names])
+    plain = value.__init__.__code__.co_filename == "<string>" and not hasattr(value, "__post_init__")
+    whole = len(names) == len(fields(value)) and all(type(slot) is MemberDescriptorType for slot in slots)
+    return slots if plain and whole and value.__new__ is object.__new__ else None
 
 
 def _text(value: Value) -> tuple[str]:
@@ -96,6 +106,7 @@ ROWS: dict[type, Row] = {
 }  # fmt: skip
 _KINDS = tuple(ROWS)
 _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
+_MAKERS = tuple((row.make, row.how) for row in ROWS.values())
 STRANGER = len(_KINDS)  # the row of what belongs to the program: its number among them, then how it is described
 
 
@@ -205,11 +216,5 @@ def written(value: Value, describe: Stranger) -> bytes:
 def read(data: bytes, strangers: Callable[[Sequence[Value]], Value]) -> Value:
     """The value of ``written``; ``strangers`` finds one by its description."""
     root, constants, records = marshal.loads(data)
-    rows = [(row.make, row.spread) for row in ROWS.values()]
-    rows.append((lambda parts: strangers(parts[1:]), False))  # STRANGER
-    values: list[Value] = [None] * len(records) + constants[::-1]
-    held = values.__getitem__
-    for place, (kind, *numbers) in enumerate(records):  # there are tens of thousands
-        make, spread = rows[kind]
-        values[place] = make(*map(held, numbers)) if spread else make([*map(held, numbers)])
-    return values[root]
+    stranger = (lambda parts: strangers(parts[1:]), None)  # the row STRANGER
+    return _native.read_records((*_MAKERS, stranger), records, constants, root)

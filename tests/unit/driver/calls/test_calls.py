@@ -62,6 +62,7 @@ class Config:
 class Base(nn.Module):
     gain = 2.0
     kinds = ("a", "b")
+    label: str
 
     @property
     def factor(self):
@@ -358,6 +359,8 @@ CLASSES = {
     "a method below": lambda patch: patch.setattr(Block, "half", staticmethod(lambda x: x / 5), raising=False),
     "a method of torch": lambda patch: patch.setattr(nn.LayerNorm, "forward", lambda self, x: x * 2),
     "what makes attributes": lambda patch: patch.setattr(Base, "__getattr__", nn.Module.__getattr__, raising=False),
+    "what it says of itself": lambda patch: patch.setattr(Base, "__doc__", "Another sentence."),
+    "an annotation": lambda patch: patch.setitem(Base.__annotations__, "extra", int),
 }
 
 
