@@ -14,6 +14,8 @@ from framefuse.capture.recording.saved import unreached
 from framefuse.capture.recording.state import global_state
 from framefuse.capture.recording.tensors import keys_of
 from framefuse.codegen.python import compile_graph
+from framefuse.driver import behind
+from framefuse.driver.ambient import as_recorded
 from framefuse.errors import CompilerBug, Reason, Stop
 from framefuse.ir.builder import Shape
 from framefuse.ir.collector import collector_paused
@@ -26,8 +28,9 @@ from framefuse.ir.rename import rebuilt
 from framefuse.ir.strides import dense_order, dense_strides
 from framefuse.ir.trace import Build, Ref, Trace
 from framefuse.ir.values import Value
-from framefuse.runtime.derivative import LIMIT, Derivative, Gradients, Values
+from framefuse.runtime.derivative import LIMIT, Compiled, Derivative, Gradients, Values
 from framefuse.runtime.function import Product
+from framefuse.runtime.pending import Pending
 
 SAVED, TANGENTS, NUMBERS, WANTED = (Source("arg", None, place) for place in range(4))
 
@@ -98,11 +101,19 @@ def _by_storage(entries: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
 
 
 def derivatives(
-    halves: Halves, trace: Trace, compile: Compile, report: Callable[[Exception], Reason]
+    halves: Halves, trace: Trace, compile: Compile, report: Callable[[Exception], Reason], patience: float | None
 ) -> tuple[Derivative, ...]:
-    """The places in autograd of the graph that was cut in ``halves``; ``report`` gets the compiler's own faults."""
+    """The places in autograd of the graph that was cut in ``halves``; ``report`` gets the compiler's own faults. Calls
+    wait for their code, or for so many seconds of ``patience``.
+    """
     cases = [_Cases(piece, trace, compile, report) for piece in halves.pieces]
-    return tuple(Derivative(each.piece, trace.line, each.compile, each.reference, each.reads) for each in cases)
+    return tuple(
+        Derivative(
+            each.piece, trace.line, each.compile, each.reference, each.reads,
+            None if patience is None else each.hand_over, patience or 0.0,
+        )
+        for each in cases
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -115,7 +126,7 @@ class _Cases:
     report: Callable[[Exception], Reason]
     plain: dict[Value, tuple[Backward, Reference]] = field(default_factory=dict)  # by how the values lie, uncompiled
 
-    def compile(self, values: Values, again: bool) -> tuple[_native.Compiled, Product] | Reason:
+    def compile(self, values: Values, again: bool) -> Compiled:
         """The native entry for these values, with what the stages made; the reason where none can be made."""
         try:
             with collector_paused():
@@ -134,21 +145,61 @@ class _Cases:
             raise CompilerBug(f"the backward of {self.piece.primal.name} does not hold for its own values: {text}")
         return entry, product
 
+    def hand_over(self, values: Values, again: bool, deliver: Callable[[Compiled | None], None]) -> Pending | None:
+        """Has another thread compile the case of these values, of which it holds none, and hand it to ``deliver``; None
+        where no thread can be had, and where the compiler fails on what the thread would get.
+        """
+        try:
+            backward, _ = self.uncompiled(values, again)
+            case = self.recorded(backward, values, again)
+        except Exception:  # this call meets it again, and reports it
+            return None
+        pending = Pending()
+        device = torch.cuda.current_device() if torch.cuda.is_initialized() else None
+
+        def work() -> None:
+            try:
+                with as_recorded(case.assumptions.state, device) as same:
+                    deliver(self.made(backward.graph, case) if same else None)
+            except Exception as error:  # a fault under the option check, or a mistake of the user's: the next call's
+                pending.error = error
+            finally:
+                pending.done.set()
+
+        return pending if behind.PROCESS.put(work) else None
+
+    def made(self, graph: Graph, case: Trace) -> Compiled:
+        """What the stages make of a case, or why they make nothing."""
+        try:
+            return self.stages(graph, case)
+        except Stop as stop:
+            return stop.reason
+        except Exception as error:
+            if behind.PROCESS.ending:
+                raise behind.Ended from error
+            return self.report(error)
+
     def reference(self, values: Values, again: bool) -> Gradients:
         """The gradients, computed primitive by primitive."""
-        saved, tangents, numbers, mask = values
-        lies = tuple(None if t is None else (tuple(t.shape), t.stride()) for t in (*saved, *tangents))
-        backward, run = self.plain.get((lies, mask)) or (None, None)
-        if again or backward is None or run is None:
-            backward = self.graph(values, again)
-            run = compile_graph(backward.graph)
-            if not again and len(self.plain) < LIMIT:  # what is differentiated again depends on more
-                self.plain[lies, mask] = backward, run
+        backward, run = self.uncompiled(values, again)
+        saved, tangents, numbers, _ = values
         given = [*(saved[place] for place in backward.saved), *(tangents[place] for place in backward.tangents)]
         names = {str(name): value for name, value in zip(self.piece.numbers, numbers, strict=True)}
         with outside_modes():
             results = run(given, names, grad=again)
         return tuple(None if place is None else results[place] for place in backward.results)
+
+    def uncompiled(self, values: Values, again: bool) -> tuple[Backward, Reference]:
+        """The graph of the case at hand, and what computes it primitive by primitive."""
+        saved, tangents, _, mask = values
+        lies = tuple(None if t is None else (tuple(t.shape), t.stride()) for t in (*saved, *tangents))
+        known = None if again else self.plain.get((lies, mask))  # what is differentiated again depends on more
+        if known is None:
+            backward = self.graph(values, again)
+            known = backward, compile_graph(backward.graph)
+            if not again and len(self.plain) < LIMIT:
+                self.plain[lies, mask] = known
+        return known
 
     def reads(self, wanted: int) -> frozenset[int]:
         """Which saved values are read for these gradients."""

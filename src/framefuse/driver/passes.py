@@ -296,7 +296,11 @@ def _derivatives(
         plan = _native.PlanProgram(stages.plan)
         return _native.Compiled(_native.GuardSet(stages.guards.program), plan), product
 
-    return places_in_autograd(halves, trace, compile, lambda error: report_bug(error, trace.line, options, latest))
+    alone = options.fullgraph or options.verify or any(map(registered.passes_of, registered.STAGES))
+    patience = None if alone or not keeps_by(case_passes) else options.patience
+    return places_in_autograd(
+        halves, trace, compile, lambda error: report_bug(error, trace.line, options, latest), patience
+    )
 
 
 def _assemble(

@@ -15,10 +15,12 @@ from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
 from framefuse.ir.values import Arguments, Keywords, Value
 from framefuse.runtime.function import Product
+from framefuse.runtime.pending import Pending
 
 Verdict = tuple[tuple[int, ...], int, tuple[int, ...]]  # what to check, what is gone then, saved values to drop
 Gradients = tuple[torch.Tensor | None, ...]
 Values = Arguments  # list of saved values or roots, tuple of tangents, tuple of numbers, mask of wanted inputs
+Compiled = tuple[_native.Compiled, Product] | Reason
 
 
 class Derivative:
@@ -27,23 +29,29 @@ class Derivative:
     ``compile(values, again)`` gives the native entry of the case at hand, whose guards hold for it, and what the stages
     made of it, or the reason why there is none; ``reference(values, again)`` its gradients without compiled code;
     ``again`` is True for gradients that are to be differentiated. ``reads(wanted)`` says which saved values are read
-    for the gradients at these bits. ``cases`` are what the stages made, in order, and ``reasons`` why calls had no
-    compiled code, with how often.
+    for the gradients at these bits. ``behind(values, again, deliver)``, where no call is to wait for code, has another
+    thread make it and hand it to ``deliver``; it gives what is known of that, None where no thread can be had, and a
+    call waits for at most ``patience`` seconds. ``cases`` are what the stages made, in order, and ``reasons`` why calls
+    had no compiled code, with how often.
     """
 
     def __init__(
         self,
         piece: Piece,
         line: Line,
-        compile: Callable[[Values, bool], tuple[_native.Compiled, Product] | Reason],
+        compile: Callable[[Values, bool], Compiled],
         reference: Callable[[Values, bool], Gradients],
         reads: Callable[[int], frozenset[int]],
+        behind: Callable[[Values, bool, Callable[[Compiled | None], None]], Pending | None] | None = None,
+        patience: float = 0.0,
     ) -> None:
         self.piece = piece
         self.line = line
         self.compile = compile
         self.reference = reference
         self.reads = reads
+        self.behind = behind
+        self.patience = patience
         self.lock = threading.RLock()
         self.cases: list[Product] = []
         self.reasons: dict[Reason, int] = {}
@@ -67,6 +75,16 @@ class Derivative:
             name=piece.primal.name.rpartition(".")[2],
         )
 
+    def settle(self) -> None:
+        """Waits until no other thread makes a case."""
+        self.backward.settle()
+        self.differentiable.settle()
+
+    def alone(self) -> None:
+        """Forgets other threads: a forked child has none that would make code or release a lock."""
+        self.backward.pending = self.differentiable.pending = None
+        if not self.lock._is_owned():  # type: ignore[attr-defined]
+            self.lock = threading.RLock()
 
     def part(self, wanted: int, gone: int) -> Verdict | None:
         """What a walk checks and frees that wants some gradients, after others: what eager's nodes on its way hold.
@@ -96,6 +114,7 @@ class _Side:
         self.derivative = derivative
         self.again = again
         self.tries = 0
+        self.pending: Pending | None = None
         self.dispatch = _native.Dispatch(self.run, self.miss, point=4)
 
     def run(self, *values: Value) -> Gradients:
@@ -122,21 +141,64 @@ class _Side:
             gradients = self.dispatch(saved, held, numbers, wanted)
             return gradients
         with self.derivative.lock:
-            if not any(type(known.guards.check(values)) is tuple for known in self.dispatch.entries):
-                compiled = self.compile(values)
-                if isinstance(compiled, Reason):
-                    if compiled.code == "fault":  # the next case would meet it too
-                        self.tries = LIMIT
-                    reasons = self.derivative.reasons
-                    reasons[compiled] = reasons.get(compiled, 0) + 1
-                    return self.run(*values)
-                entry, case = compiled
-                self.derivative.cases.append(case)
-                self.dispatch.add(entry)
+            self.tell()
+            met = self.met(values)
+            pending = None if met else self.pending or self.hand_over(values)
+            if not met and pending is None and not self.add(self.compile(values)):
+                return self.run(*values)
+        if pending is not None:  # another thread makes this case, or one of other values
+            pending.done.wait(min(self.derivative.patience, threading.TIMEOUT_MAX))
+            if not self.met(values):
+                return self.run(*values)
         result: Gradients = self.dispatch(*values)
         return result
 
-    def compile(self, values: Values) -> tuple[_native.Compiled, Product] | Reason:
+    def met(self, values: Values) -> bool:
+        """Whether there is code for these values."""
+        return any(type(known.guards.check(values)) is tuple for known in self.dispatch.entries)
+
+    def add(self, compiled: Compiled) -> bool:
+        """Has later calls run what was compiled, or notes why there is nothing."""
+        if not isinstance(compiled, Reason):
+            entry, case = compiled
+            self.derivative.cases.append(case)
+            self.dispatch.add(entry)
+            return True
+        if compiled.code == "fault":  # the next case would meet it too
+            self.tries = LIMIT
+        self.derivative.reasons[compiled] = self.derivative.reasons.get(compiled, 0) + 1
+        return False
+
+    def hand_over(self, values: Values) -> Pending | None:
+        """Has another thread compile this case, where calls do not wait for code; None where this call has to."""
+        if self.derivative.behind is None or self.tries == LIMIT:
+            return None
+        self.tries += 1
+        self.pending = self.derivative.behind(values, self.again, self.deliver)
+        if self.pending is None:
+            self.tries -= 1
+        return self.pending
+
+    def deliver(self, compiled: Compiled | None) -> None:
+        """Takes what another thread has made; None where it had to give up."""
+        if compiled is not None:
+            self.add(compiled)
+
+    def tell(self) -> None:
+        """Forgets a thread that is done, and raises what it has raised."""
+        pending = self.pending
+        if pending is not None and pending.done.is_set():
+            self.pending = None
+            if pending.error is not None:
+                raise pending.error
+
+    def settle(self) -> None:
+        """Waits until no other thread makes a case."""
+        pending = self.pending
+        if pending is not None:
+            pending.done.wait()
+
+    def compile(self, values: Values) -> Compiled:
         """One more case, up to the limit."""
         if self.tries == LIMIT:
             fact = f"{LIMIT} cases of one backward pass were met, the limit: this one is computed call by call."

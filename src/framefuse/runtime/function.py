@@ -30,6 +30,7 @@ from framefuse.runtime.weighing import FIRST, MOST, Times, Weighing, allowed, ma
 if TYPE_CHECKING:  # the rest of the stage is imported with the compiler
     from framefuse.ir.trace import Trace
     from framefuse.runtime.compilation import Compilation
+    from framefuse.runtime.derivative import Derivative
 
 
 @dataclass(slots=True)
@@ -308,10 +309,16 @@ class CompiledFunction:
         raise pending.error
 
     def settle(self) -> None:
-        """Waits until no other thread makes code of this function."""
+        """Waits until no other thread makes code of this function, or of a backward of its graphs."""
         pending = self.pending
         if pending is not None:
             pending.done.wait()
+        for derivative in self.derivatives():
+            derivative.settle()
+
+    def derivatives(self) -> list[Derivative]:
+        """The places in autograd of all graphs."""
+        return [derivative for product in self.products for derivative in product.stages.derivatives]
 
     def met(self, dispatch: _native.Dispatch, bound: Callable[[], Arguments | None]) -> bool:
         """Whether another thread compiled the case at hand after this thread's call had missed; ``bound`` gives the
@@ -485,6 +492,8 @@ def _in_child() -> None:
     for state in tuple(LIVE):
         if state.pending is not None and state.pending.error is None:
             state.pending = None
+        for derivative in state.derivatives():
+            derivative.alone()
         if not state.lock._is_owned():  # type: ignore[attr-defined]
             state.lock = threading.RLock()
 

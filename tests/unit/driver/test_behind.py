@@ -272,6 +272,71 @@ def test_explain_waits(held):
     assert len(framefuse.explain(fast).graphs) == 1
 
 
+def gradients(function, model, x):
+    model.zero_grad()
+    function(x).square().sum().backward()
+    return [parameter.grad for parameter in model.parameters()]
+
+
+class Training:
+    """A compiled model of which the forward code is there; the code of its backward is kept waiting."""
+
+    def __init__(self, held, **options):
+        self.model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.LayerNorm(8))
+        self.fast = never(self.model, **options)
+        self.fast(torch.randn(3, 4))
+        held.finish()
+        held.go.clear(), held.begun.clear()
+
+    @property
+    def side(self):
+        (derivative,) = compiled_function(self.fast).derivatives()
+        return derivative.backward
+
+    def step(self, rows):
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(gradients(self.fast, self.model, x), gradients(self.model, self.model, x))
+
+
+def test_no_backward_waits_for_its_code(held):
+    training = Training(held)
+    for rows in (3, 5, 5):
+        training.step(rows)
+    assert training.side.pending is not None and training.side.dispatch.hits == 0
+    held.finish()
+    assert threading.main_thread() not in held.threads and len(training.side.derivative.cases) == 1
+    for rows in (2, 7):
+        before = training.side.dispatch.hits
+        training.step(rows)
+        assert training.side.dispatch.hits == before + 1
+    assert training.side.pending.done.is_set() and not training.side.derivative.reasons
+
+
+def test_a_backward_waits_for_so_many_milliseconds(held):
+    training = Training(held, wait=60_000)
+    held.go.set()
+    training.step(3)
+    assert training.side.dispatch.hits == 1 and threading.main_thread() not in held.threads
+
+
+def test_a_backward_that_fails_behind_stays_uncompiled(held, caplog):
+    training = Training(held, check=False)
+    held.fail = ArithmeticError("broken")
+    training.step(3)
+    with caplog.at_level(logging.WARNING):
+        held.finish()
+    training.step(5)
+    assert "ArithmeticError: broken" in caplog.text and training.side.dispatch.hits == 0
+    assert "fault" in [each.code for each in training.side.derivative.reasons]
+
+
+def test_explain_waits_for_a_backward(held):
+    training = Training(held)
+    training.step(3)
+    threading.Timer(0.2, held.go.set).start()
+    assert framefuse.explain(training.fast).graphs and len(training.side.derivative.cases) == 1
+
+
 def test_several_threads_call():
     fasts = [never(lambda x, by=float(number): scaled(x, by)) for number in range(4)]
     wrong = []
@@ -326,6 +391,38 @@ print("right")
 """
 
 
+TRAINS = """
+from framefuse.runtime.function import compiled_function
+from framefuse.driver import behind
+def grown():
+    weight = torch.ones(16, requires_grad=True)
+    fast(x * weight).sum().backward()
+    return weight.grad
+def expected():
+    weight = torch.ones(16, requires_grad=True)
+    heavy(x * weight).sum().backward()
+    return weight.grad
+grown()
+behind.PROCESS.finish()
+"""
+FORKS_IN_BACKWARD = """
+def right():
+    for _ in range(3):
+        torch.testing.assert_close(grown(), expected(), rtol=1e-3, atol=1e-3)
+        behind.PROCESS.finish()
+    (derivative,) = compiled_function(fast).products[-1].stages.derivatives
+    assert derivative.backward.dispatch.hits, derivative.reasons
+grown()
+child = os.fork()
+if not child:
+    right()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+right()
+print("right")
+"""
+
+
 def run(more, seconds=60):
     return subprocess.run(
         [sys.executable, "-c", PROGRAM + more], capture_output=True, text=True, timeout=seconds, env=dict(os.environ)
@@ -335,6 +432,13 @@ def run(more, seconds=60):
 def test_a_process_that_forks_meanwhile_goes_on_and_so_do_its_children():
     done = run(FORKS, 240)
     assert (done.returncode, done.stdout, done.stderr) == (0, "right\n", "")
+
+
+def test_a_process_forks_and_ends_while_a_backward_is_made():
+    done = run(TRAINS + FORKS_IN_BACKWARD, 240)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "right\n", "")
+    done = run(TRAINS + "grown()")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("after", ["", "time.sleep(0.1)", "sys.exit(3)", "raise SystemExit(3)", "time.sleep(0.4)"])
