@@ -12,6 +12,10 @@ class UserError(ValueError):
     """A wrong argument given to framefuse itself; the text ends with one thing to do."""
 
 
+class Recompile(UserError, RuntimeError):
+    """A call that would compile where torch's stance forbids it; torch raises a RuntimeError there."""
+
+
 def kind_of(value: object) -> str:
     """The type of ``value`` with its article, for the text of an error: a Tensor, an int."""
     name = type(value).__name__

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Literal
 
 from framefuse import _native
-from framefuse.errors import UserError
+from framefuse.errors import Recompile
 from framefuse.ir.source import Line
 from framefuse.ir.values import Value
 
@@ -58,7 +58,7 @@ def holds_back(first: bool, line: Line | None) -> bool:
     compile; ``first`` says that no call came before it.
 
     Raises:
-        UserError: the stance forbids compiling.
+        Recompile: the stance forbids compiling.
     """
     if monitored():
         tell()
@@ -66,7 +66,7 @@ def holds_back(first: bool, line: Line | None) -> bool:
     now = stance()
     if now == "fail_on_recompile":
         place = "a call" if line is None else line.place
-        raise UserError(f"{place} would compile under the stance 'fail_on_recompile'. Call it before, or set another")
+        raise Recompile(f"{place} would compile under the stance 'fail_on_recompile'. Call it before, or set another")
     return now == "eager_on_recompile" or (now in FIRST_EAGER and first)
 
 
