@@ -13,7 +13,7 @@ PIP   := $(PY) -m pip install -qq --disable-pip-version-check
 BUILD := $(wildcard src/framefuse/native/*.c src/framefuse/native/*.h) setup.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test gpu fuzz soak lint map ops bench page clean missing
+.PHONY: help setup demo test gpu fuzz soak damage lint map ops bench page clean missing
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -36,6 +36,9 @@ fuzz: $(VENV)/.built ## N=20000 generated programs from SEED=0 (KIND=writes, tra
 
 soak: $(VENV)/.built ## MINUTES=120 of random models, compiled against eager: equal, memory level, no fault
 	@$(PY) -m tests.soak.run --minutes $(or $(MINUTES),120) --seed $(or $(SEED),0)
+
+damage: $(VENV)/.built ## N=10000 damaged and foreign files of the cache: each is refused, and calls compile anew
+	@$(PY) tools/damage.py --count $(or $(N),10000) --seed $(or $(SEED),0)
 
 lint: $(VENV)/.built ## ruff and mypy
 	@$(PY) -m ruff check -q --output-format concise .

@@ -1,7 +1,9 @@
 """Damages files of the cache in many ways, and looks that each is refused or compiled anew: python tools/damage.py"""
 
 import argparse
+import os
 import random
+import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -59,6 +61,67 @@ WAYS: tuple[Callable[[bytes, Sequence[bytes], random.Random], bytes], ...] = (
 )  # fmt: skip
 
 
+def linked(path: Path, content: bytes, place: Path) -> None:
+    """A link to a good file."""
+    (place / "elsewhere").write_bytes(content)
+    path.symlink_to(place / "elsewhere")
+
+
+def foldered(path: Path, content: bytes, place: Path) -> None:
+    """A folder."""
+    path.mkdir()
+    (path / "file").write_bytes(content)
+
+
+def piped(path: Path, content: bytes, place: Path) -> None:
+    """A pipe into which nobody writes."""
+    os.mkfifo(path)
+
+
+def foreign(path: Path, content: bytes, place: Path) -> None:
+    """A good file of another user, where we may make one; else none."""
+    if os.geteuid() == 0:
+        path.write_bytes(content)
+        os.chown(path, 65534, 65534)
+
+
+FORMS: tuple[Callable[[Path, bytes, Path], None], ...] = (linked, foldered, piped, foreign)
+
+
+def gone(folder: Path) -> None:
+    """The folder is missing."""
+    shutil.rmtree(folder)
+
+
+def a_file(folder: Path) -> None:
+    """A file lies where the folder should."""
+    shutil.rmtree(folder)
+    folder.write_bytes(b"no folder")
+
+
+def without_key(folder: Path) -> None:
+    """The key is missing, so that nobody can tell who signed the files."""
+    (folder / ".key").unlink()
+
+
+def another_key(folder: Path) -> None:
+    """The key is another folder's."""
+    (folder / ".key").write_bytes(os.urandom(32))
+
+
+def cut_key(folder: Path) -> None:
+    """The key is cut short."""
+    (folder / ".key").write_bytes(b"short")
+
+
+def open_key(folder: Path) -> None:
+    """Everybody may have read the key."""
+    (folder / ".key").chmod(0o644)
+
+
+SURROUNDINGS: tuple[Callable[[Path], None], ...] = (gone, a_file, without_key, another_key, cut_key, open_key)
+
+
 class Caches:
     """The folders of one process that begins, in a place of their own, and a few functions that use them."""
 
@@ -110,6 +173,47 @@ def damage_files(caches: Caches, count: int, draw: random.Random) -> int:
     return met
 
 
+def replace_files(caches: Caches, count: int, draw: random.Random) -> None:
+    """Puts something else in the place of so many files. Raises AssertionError where it is read."""
+    files = [
+        (folder, key, folder.folder / f"{key}.o") for folder in caches.folders.values() for key in folder.names()
+    ]
+    good = {path: path.read_bytes() for _, _, path in files}
+    for number in range(count):
+        folder, key, path = draw.choice(files)
+        removed(path)
+        draw.choice(FORMS)(path, good[path], caches.place)
+        assert folder.read(key) is None, f"{path} was read, though it is no file of ours"
+        if number % CALLS == 0:
+            caches.call(draw.choice(caches.functions), 4)
+        removed(path)
+        path.write_bytes(good[path])
+
+
+def spoil_folders(caches: Caches) -> int:
+    """Spoils each folder in each way, and all at once; returns how many calls met that."""
+    met = 0
+    for spoil in SURROUNDINGS:
+        for names in (*((name,) for name in caches.folders), tuple(caches.folders)):
+            for name in names:
+                spoil(caches.folders[name].folder)
+            caches.call(caches.functions[met % len(caches.functions)], 4)
+            for name in names:
+                removed(caches.folders[name].folder)
+            for function in caches.functions:  # fills them again
+                caches.call(function, 4)
+            met += 1
+    return met
+
+
+def removed(path: Path) -> None:
+    """Removes whatever lies there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def damage_archives(caches: Caches, count: int, draw: random.Random) -> None:
     """Damages so many saved files. Raises AssertionError where one is loaded."""
     path, other = caches.place / "saved", caches.place / "other"
@@ -150,7 +254,8 @@ def main() -> None:
     draw = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as place:
         caches = Caches(Path(place))
-        met = damage_files(caches, options.count, draw)
+        met = damage_files(caches, options.count, draw) + spoil_folders(caches)
+        replace_files(caches, options.count // 10, draw)
         damage_archives(caches, options.count, draw)
     print(f"{options.count} damaged files, {met} of them with calls, and {options.count} saved ones: none was used")
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 import damage
-from damage import Caches, damage_archives, damage_files
+from damage import Caches, damage_archives, damage_files, replace_files, spoil_folders
 from framefuse.codegen.llvm import compile as llvm
 from framefuse.driver.calls import calls
 from framefuse.driver.programs import programs
@@ -26,3 +26,13 @@ def test_damaged_files_of_the_folders_are_not_read(caches, monkeypatch):
 
 def test_damaged_saved_files_are_not_loaded(caches):
     damage_archives(caches, 400, random.Random(2))
+
+
+def test_what_is_no_file_of_ours_is_not_read(caches, monkeypatch):
+    monkeypatch.setattr(damage, "CALLS", 40)
+    replace_files(caches, 200, random.Random(3))
+
+
+def test_folders_that_are_gone_or_signed_by_another_key(caches, monkeypatch):
+    monkeypatch.setattr(damage, "SURROUNDINGS", (damage.a_file, damage.another_key))
+    assert spoil_folders(caches) == 8
