@@ -34,16 +34,29 @@ def target(name: str) -> tuple[Function, list[Arguments], bool | None]:
 
 
 def first_call(name: str, compiler: str) -> dict[str, float]:
-    """Seconds: an eager call, the first compiled call, and the slowest and median of the calls after it."""
+    """Seconds: an eager call, the first compiled call, and the slowest and median of the calls after it. And the
+    bytes of memory that the process holds for what was compiled.
+    """
     function, inputs, dynamic = target(name)
     with torch.no_grad():
         for arguments in inputs:
             function(*arguments)
         eager = statistics.median(timed(function, arguments) for arguments in inputs)
+        before = resident()
         compiled = COMPILERS[compiler](function, dynamic)
         first = timed(compiled, inputs[0])
         later = [timed(compiled, arguments) for arguments in inputs[1:]]
-    return {"eager_s": eager, "first_s": first, "later_max_s": max(later), "later_s": statistics.median(later)}
+    held = float(resident() - before)
+    return {
+        "eager_s": eager, "first_s": first, "later_max_s": max(later), "later_s": statistics.median(later),
+        "bytes": held,
+    }  # fmt: skip
+
+
+def resident() -> int:
+    """The bytes of memory that this process holds."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def in_fresh_process(

@@ -347,13 +347,14 @@ BENCHES = (
     ),
     Bench(
         "start",
-        "how a process starts: imports, cold and warm first calls",
+        "how a process starts: imports, cold and warm first calls; exported programs",
         start.TITLE,
         start.FIELDS,
         start_options,
-        lambda options, compilers: start.steps(options.only or start.TARGETS, compilers),
-        lambda say, options, compilers: start.start(say, options.only or start.TARGETS, compilers, options.threads),
+        lambda options, compilers: start.steps(options.only or start.USUAL, compilers),
+        lambda say, options, compilers: start.start(say, options.only or start.USUAL, compilers, options.threads),
         start.findings,
+        rest=(start.SHIPPED_TITLE, start.SHIPPED),
     ),
 )
 ALONE = ("memory", "capture", "optimizers", "costs", "random")  # measured without torch.compile beside them

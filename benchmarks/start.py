@@ -1,4 +1,5 @@
-"""Measures how a process starts: imports, and first calls with empty caches and with those of an earlier process."""
+"""Measures how a process starts: imports, first calls with empty caches and with those of an earlier process, exports.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +10,14 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from benchmarks import shipped
 from benchmarks.first_call import in_fresh_process
 from benchmarks.processes import ROOT
 from benchmarks.report import Field, Row, Say, Value, number
 from benchmarks.zoo import MODELS
 
 TARGETS = ("chain:30", *MODELS)
+USUAL = ("chain:30", "mlp", "bert", "gpt2", "vit", "resnet18", "mobilenetv3")
 LIMIT = 50  # milliseconds above an eager call that a warm first call may take
 TITLE = "First calls in fresh processes, milliseconds above an eager call; warm: an earlier process had compiled"
 FIELDS = (
@@ -25,6 +28,20 @@ FIELDS = (
     Field("torch_cold_ms", "torch cold", "{:.0f}"),
     Field("torch_warm_ms", "torch warm", "{:.0f}"),
     Field("times_torch", "warm, times torch", "{:.1f}"),
+    Field("framefuse_mb", "framefuse MB", "{:.0f}"),
+    Field("torch_mb", "torch MB", "{:.0f}"),
+)
+SHIPPED_TITLE = "Exported programs: size, milliseconds to load and of a call, beside the other ways to run them"
+SHIPPED = (
+    Field("model", "model"),
+    Field("exported_mb", "file, MB", "{:.2f}"),
+    Field("load_ms", "load", "{:.1f}"),
+    Field("call_eager_ms", "eager", "{:.3f}"),
+    Field("call_compiled_ms", "compiled", "{:.3f}"),
+    Field("call_exported_ms", "exported", "{:.3f}"),
+    Field("call_torch_ms", "torch.compile", "{:.3f}"),
+    Field("call_inductor_ms", "AOTInductor", "{:.3f}"),
+    Field("call_onnx_ms", "ONNX Runtime", "{:.3f}"),
 )
 # What a program that compiles imports beyond torch.
 IMPORTS = {"framefuse": ("framefuse",), "torch": ("torch._dynamo", "torch._inductor.compile_fx")}
@@ -45,12 +62,30 @@ print(json.dumps({"seconds": time.perf_counter() - begun, "bytes": resident() - 
 
 def steps(targets: Sequence[str], compilers: Sequence[str]) -> int:
     """How many processes are started, but for those that import."""
-    return 2 * len(targets) * len(compilers)
+    return len(targets) * (2 * len(compilers) + 1)
 
 
 def start(say: Say, targets: Sequence[str], compilers: Sequence[str], threads: int) -> list[Row]:
     """One row for each target."""
-    return [measure(target, say, compilers, threads) for target in targets]
+    return [
+        {**measure(target, say, compilers, threads), **exports(target, say, compilers, threads)} for target in targets
+    ]
+
+
+def exports(target: str, say: Say, compilers: Sequence[str], threads: int) -> Row:
+    """What the exported program is and takes, beside the contestants that can be had."""
+    others = ("torch", "inductor", "onnx") if "torch" in compilers else ()
+    say(f"{target}, exported")
+    found = shipped.in_fresh_process(target, ["exported", "compiled", *others], threads)
+    row: dict[str, Value] = {
+        f"call_{name}_ms": 1e3 * found[f"{name}_s"]
+        for name in ("eager", *shipped.CONTESTANTS)
+        if f"{name}_s" in found
+    }
+    if "bytes" in found:
+        row |= {"exported_mb": found["bytes"] / 1e6, "load_ms": 1e3 * found["load_s"]}
+    missing = [f"{name} ({why})" for name, why in found["missing"].items()]
+    return {**row, "missing": "; ".join(missing) or None}
 
 
 def measure(target: str, say: Say, compilers: Sequence[str], threads: int) -> Row:
@@ -63,6 +98,7 @@ def measure(target: str, say: Say, compilers: Sequence[str], threads: int) -> Ro
                 say(f"{title}, {compiler}, {state}")
                 found = in_fresh_process(target, compiler, threads, caches_in(Path(folder)))
                 row[f"{compiler}_{state}_ms"] = 1e3 * (found["first_s"] - found["eager_s"])
+                row[f"{compiler}_mb"] = found["bytes"] / 1e6  # of the warm one, which is last
                 row.setdefault("eager_ms", 1e3 * found["eager_s"])
     if "torch" in compilers:
         row["times_torch"] = number(row, "torch_warm_ms") / number(row, "framefuse_warm_ms")
@@ -97,5 +133,6 @@ def findings(rows: Sequence[Row]) -> list[str]:
             said.append(f"importing {what} beyond torch: {found['seconds']:.2f} s, {found['bytes'] / 1e6:.0f} MB")
     warm = {str(row["model"]): number(row, "framefuse_warm_ms") for row in rows}
     slow = [f"{model} {milliseconds:.0f}" for model, milliseconds in warm.items() if milliseconds > LIMIT]
+    said += [f"{row['model']} without {row['missing']}" for row in rows if row.get("missing")]
     said.append(f"warm first calls more than {LIMIT} ms above eager's: {', '.join(slow) or 'none'}")
     return said

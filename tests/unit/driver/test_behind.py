@@ -423,9 +423,10 @@ print("right")
 """
 
 
-def run(more, seconds=60):
+def run(more, seconds=60, statements=60):
+    program = PROGRAM.replace("range(60)", f"range({statements})") + more
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM + more], capture_output=True, text=True, timeout=seconds, env=dict(os.environ)
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=seconds, env=dict(os.environ)
     )
 
 
@@ -435,9 +436,9 @@ def test_a_process_that_forks_meanwhile_goes_on_and_so_do_its_children():
 
 
 def test_a_process_forks_and_ends_while_a_backward_is_made():
-    done = run(TRAINS + FORKS_IN_BACKWARD, 240)
+    done = run(TRAINS + FORKS_IN_BACKWARD, 240, statements=8)
     assert (done.returncode, done.stdout, done.stderr) == (0, "right\n", "")
-    done = run(TRAINS + "grown()")
+    done = run(TRAINS + "grown()", 240, statements=8)
     assert (done.returncode, done.stderr) == (0, "")
 
 

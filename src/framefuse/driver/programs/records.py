@@ -74,9 +74,10 @@ def _class(value: type) -> Row:
 def _slots(value: type, names: Sequence[str]) -> tuple[Value, ...] | None:
     """The slots of a dataclass whose maker fills them with what it is given, and does nothing else."""
     slots = tuple([getattr(value, name, None) for name in names])
-    plain = value.__init__.__code__.co_filename == "<string>" and not hasattr(value, "__post_init__")
+    written: Value = getattr(value, "__init__")  # noqa: B009
+    plain = written.__code__.co_filename == "<string>" and not hasattr(value, "__post_init__")
     whole = len(names) == len(fields(value)) and all(type(slot) is MemberDescriptorType for slot in slots)
-    return slots if plain and whole and value.__new__ is object.__new__ else None
+    return slots if plain and whole and getattr(value, "__new__") is object.__new__ else None  # noqa: B009
 
 
 def _text(value: Value) -> tuple[str]:
