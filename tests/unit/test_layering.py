@@ -48,7 +48,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "kernels": {"tuning", "variants", "behind"},
         "programs": set(),
         "calls": {"programs"},
-        "backward": set(),
+        "backward": {"ambient", "behind"},
         "passes": {"backward", "behind", "faults", "kernels", "programs", "progress"},
         "tree": {"ambient", "behind", "wiring", "faults", "passes", "programs", "calls"},
         "patterns": {"passes", "tree"},

@@ -321,12 +321,12 @@ def test_a_backward_waits_for_so_many_milliseconds(held):
 
 def test_a_backward_that_fails_behind_stays_uncompiled(held, caplog):
     training = Training(held, check=False)
-    held.fail = ArithmeticError("broken")
+    held.fail = ArithmeticError("broken backward")
     training.step(3)
     with caplog.at_level(logging.WARNING):
         held.finish()
     training.step(5)
-    assert "ArithmeticError: broken" in caplog.text and training.side.dispatch.hits == 0
+    assert "ArithmeticError: broken backward" in caplog.text and training.side.dispatch.hits == 0
     assert "fault" in [each.code for each in training.side.derivative.reasons]
 
 
