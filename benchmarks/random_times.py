@@ -112,11 +112,14 @@ def measure(program: Program) -> Row | None:
     writes = "writes" in program.families
     others = (program.arguments(4), program.arguments(4))
     try:
-        for given in (arguments, arguments, fresh, arguments):
-            compiled(*given)
-        alike = same(compiled(*others[0]), eager(*others[1])) and (not writes or same(others[0], others[1]))
-    except RuntimeError:  # sizes that values decide do not fit those of other arguments
+        for seed in (2, 3):
+            eager(*program.arguments(seed))
+        expected = eager(*others[1])
+    except (RuntimeError, IndexError):  # sizes that values decide do not fit those of other arguments
         return None
+    for given in (arguments, arguments, fresh, arguments):
+        compiled(*given)
+    alike = same(compiled(*others[0]), expected) and (not writes or same(others[0], others[1]))
     best = medians(eager, compiled, arguments)
     for _ in range(TURNS - 1):
         if best[0] / best[1] >= LOSS:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from framefuse.ir.plan import CallStep, KernelStep, MatmulStep
+from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
 
 if TYPE_CHECKING:  # imported with the compiler
     from framefuse.runtime.compilation import Compilation
 
-OWN = (KernelStep, MatmulStep)  # what is not a call of torch
+OWN = (RunKernel, RunMatmul)  # what is not a call of torch
 FIRST, LATER = 16, 8  # compiled calls before the first weighing, and how many times more before each one after it
 REST, LONGER = 256, 4  # eager calls after the first weighing that is lost, and how many times more after each one
 MOST = 1 << 30
@@ -69,8 +69,8 @@ def may_lose(stages: Compilation) -> bool:
     """
     if stages.code is None or stages.halves is not None or torch.are_deterministic_algorithms_enabled():
         return False
-    steps = stages.plan.steps
-    if not any(isinstance(step, CallStep) for step in steps) and any(isinstance(step, OWN) for step in steps):
+    items = stages.code.schedule.items
+    if not any(isinstance(item, RunCall) for item in items) and any(isinstance(item, OWN) for item in items):
         return False
     metas = [meta for meta in stages.trace.metas if meta is not None]
     return all(meta.device == "cpu" for meta in metas) and sum(math.prod(meta.sizes) for meta in metas) <= SMALL
@@ -82,5 +82,5 @@ def allowed(products: Sequence[Compilation], broken: bool) -> float:
         return SLOWER_FORWARD if torch.is_grad_enabled() else SLOWER
     if not all(map(may_lose, products)):
         return math.inf
-    steps = [step for stages in products for step in stages.plan.steps]
-    return SLOWER if any(isinstance(step, OWN) for step in steps) else ALIKE
+    items = [item for stages in products if stages.code is not None for item in stages.code.schedule.items]
+    return SLOWER if any(isinstance(item, OWN) for item in items) else ALIKE
