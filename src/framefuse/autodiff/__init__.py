@@ -1,5 +1,6 @@
 """Turns a graph into a forward graph that saves values and backward graphs that compute gradients from them."""
 
+from framefuse.autodiff.differentiable_forms import with_kept_moments
 from framefuse.autodiff.halves import backward_graph, differentiable_graph, halves, reads
 from framefuse.autodiff.joint import carrying
 from framefuse.autodiff.rebuild import without_marks
@@ -7,5 +8,5 @@ from framefuse.autodiff.tapes import is_taped, is_vjp, unheard
 
 __all__ = [
     "backward_graph", "carrying", "differentiable_graph", "halves", "is_taped", "is_vjp", "reads", "unheard",
-    "without_marks",
+    "with_kept_moments", "without_marks",
 ]  # fmt: skip

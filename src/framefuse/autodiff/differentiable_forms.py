@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from framefuse.autodiff.library import row_major
@@ -19,6 +19,7 @@ from framefuse.ir.stops import reason
 from framefuse.ir.target import default_generator
 
 UINT8 = BY_NAME["uint8"]
+NORMS = ("batch_norm",)
 
 
 def with_differentiable_forms(graph: Graph) -> Graph:
@@ -30,7 +31,19 @@ def with_differentiable_forms(graph: Graph) -> Graph:
     path = set(active(graph.nodes, roots, wanted))
     if not any(node.op == "library" and _needs_form(node) for node in path):
         return graph
-    rebuilding = _Rebuilding(graph, path)
+    return _changed(graph, _Rebuilding(graph, path))
+
+
+def with_kept_moments(graph: Graph, devices: Container[str]) -> Graph:
+    """The graph, which no gradient flows through, in which batch norms in training on ``devices`` give their moments
+    too: from these on fuse may compute them by kernels, and running statistics are written by kernels.
+    """
+    norms = {node for node in graph.nodes if node.op == "library" and node.attr("name") in NORMS}
+    norms = {node for node in norms if node.device in devices}
+    return _changed(graph, _Rebuilding(graph, norms, tapes=False)) if norms else graph
+
+
+def _changed(graph: Graph, rebuilding: _Rebuilding) -> Graph:
     for node in graph.nodes:
         known = len(rebuilding.builder.nodes)
         rebuilding.add(node)
@@ -46,9 +59,12 @@ def _needs_form(node: Node) -> bool:
 
 
 class _Rebuilding:
-    def __init__(self, graph: Graph, path: set[Node]) -> None:
+    """Gives calls on ``path`` their forms; without ``tapes`` those that have none stay as they are."""
+
+    def __init__(self, graph: Graph, path: set[Node], tapes: bool = True) -> None:
         self.graph = graph
         self.path = path
+        self.tapes = tapes
         self.builder = builder_over(graph)
         self.builder.nodes.clear()
         self.made: dict[Node, Node] = {}
@@ -88,6 +104,9 @@ class _Rebuilding:
             replaced = rule(self.builder, moved, results, need) if rule is not None else None
         except Unprovable:  # sizes known only at run time decide whether the form may stand for the call
             self.builder.relations = before
+        if replaced is None and not self.tapes:
+            self._keep(node, moved)
+            return
         if replaced is None:
             replaced = self._taped(moved, results, node)
         self.made[node] = next((new.inputs[0] for new in replaced.values() if new.op == "result"), moved)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from framefuse import _native
 from framefuse.autodiff import halves as cut_in_halves
-from framefuse.autodiff import without_marks
+from framefuse.autodiff import with_kept_moments, without_marks
 from framefuse.capture.recording.recording_mode import outside_modes
 from framefuse.codegen.aten import on_aten
 from framefuse.codegen.interpreter import by_python
@@ -169,9 +169,18 @@ def _halves(lowered: Graph, trace: Trace, options: Options) -> Halves | None:
     return cut_in_halves(lowered, unwritten(lowered, trace), holders(lowered, trace))
 
 
+def _has_tiles(device: str, options: Options) -> bool:
+    target = targets(options.cpu_target)(device)
+    return target is not None and target.tiles
+
+
 def _forward(lowered: Graph, halves: Halves | None, options: Options) -> Graph:
     """The graph that runs when the function is called."""
-    graph = without_marks(lowered) if halves is None else halves.forward
+    if halves is None:
+        tiled = {node.device for node in lowered.nodes if _has_tiles(node.device, options)}
+        graph = without_marks(with_kept_moments(lowered, tiled))
+    else:
+        graph = halves.forward
     if options.check:
         verify(graph, "autodiff")
     return graph

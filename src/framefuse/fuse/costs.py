@@ -59,9 +59,11 @@ READS_FEW = 8  # elements of an operand for one of the results of a call that ma
 CPU_FEW_ROWS = 4, 65536
 GPU_FEW_ROWS = 128, 1 << 20
 # Rows so long leave the caches before they are read again, so that a kernel of their own for what is done to each
-# element costs nothing, and shares better: 448 rows of 2 M float32 normalised 2.3 and 1.9 ms, H100.
+# element costs nothing, and shares better: 448 rows of 2 M float32 normalised 2.3 and 1.9 ms, H100. Fewer are few where
+# one reduction reads what another gave: a kernel that holds both reads a row twice, not four times (softmax of 1024
+# rows of 131,073: 1.0 and 0.8 ms).
 GPU_LONG_ROW = 1 << 17
-GPU_FEW_LONG_ROWS = 4096, 1 << 20
+GPU_FEW_LONG_ROWS, GPU_FEW_LONG_ROWS_TWICE = (4096, 1 << 20), (1024, 1 << 20)
 # Elements along memory that a reduction reads together, below which what lies across is reduced first, for all columns
 # at once; of a CPU and of a GPU. Measured, group norm of 4 x 64 x 48 x 48 channels-last, runs of 8: 0 0.2.
 SHORT_RUN = 64, 0

@@ -13,7 +13,7 @@ from framefuse.lower.activations import log_sigmoid_of, log_softmax
 from framefuse.lower.context import Lowering
 from framefuse.lower.element import Element, where
 from framefuse.lower.pointwise import xlogy_of
-from framefuse.lower.reductions import accumulate
+from framefuse.lower.reductions import accumulate, pairwise_distance
 from framefuse.lower.rules import Unsupported, rule
 
 
@@ -131,6 +131,33 @@ def kl_div(
     if reduction == "batchmean":
         return reduced(lo, loss, "mean", input.shape[0])
     return reduced(lo, loss, reduction)
+
+
+@rule("F.triplet_margin_loss")
+def triplet_margin_loss(
+    lo: Lowering, anchor: Node, positive: Node, negative: Node, margin: Value = 1.0, p: Value = 2.0, eps: Value = 1e-6,
+    swap: Value = False, size_average: Value = None, reduce: Value = None, reduction: Value = "mean",
+) -> Node:  # fmt: skip
+    _need_floats(anchor, positive, negative)
+    if swap or size_average is not None or reduce is not None:
+        raise Unsupported("the nearer of two distances")
+    if len({len(node.shape) for node in (anchor, positive, negative)}) != 1:
+        raise Unsupported("ranks")
+    near, far = (pairwise_distance(lo, anchor, other, p, eps) for other in (positive, negative))
+
+    def formula(a: Element, b: Element) -> Element:
+        loss = a - b + margin
+        return e.maximum(loss, loss.number(0.0)).derived("clamp_min", loss, loss.number(0.0))
+
+    return reduced(lo, lo.compute(formula, near, far), reduction)
+
+
+@rule("torch.triplet_margin_loss")
+def triplet_margin_loss_of_torch(
+    lo: Lowering, anchor: Node, positive: Node, negative: Node, margin: Value = 1.0, p: Value = 2.0, eps: Value = 1e-6,
+    swap: Value = False, reduction: Value = 1,
+) -> Node:  # fmt: skip
+    return triplet_margin_loss(lo, anchor, positive, negative, margin, p, eps, swap, reduction=reduction)
 
 
 # ---- classes ---------------------------------------------------------------------------------------------------------

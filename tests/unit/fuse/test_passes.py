@@ -152,7 +152,7 @@ def test_a_pass_of_ones_own_is_a_row():
     [
         ({}, ("own results", "mine", "grouping")),
         ({"before": "empty values"}, ("mine", "empty values", "pieces")),
-        ({"after": "named sizes"}, ("named sizes", "mine", "biases apart")),
+        ({"after": "named sizes"}, ("named sizes", "mine", "own norms")),
         ({"before": "grouping"}, ("own results", "mine", "grouping")),
     ],
 )

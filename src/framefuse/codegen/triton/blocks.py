@@ -32,9 +32,19 @@ ACROSS = 64, 32
 # first axis of 1024 x 256 x 256, eager's time over ours: float32 1.16, 64 rows by 8 warps 0.95, bfloat16 1.33 and
 # 1.08; over the middle of 255 x 1023 x 257, where that is not seen, 0.89 and 1.0).
 ACROSS_APART, ALONE_APART = 64, 8
+# Columns so short that are read more than once are held as one tile (H100, 32 x 64 x 256 x 256 float32 by the norm of its
+# channels: 0.37 ms, in turns of 32 rows 0.40).
+ACROSS_HELD = 64
+# The same of elements of 8 bytes in columns that fill a tile (H100, sums of int64 over the first axis of 1024 x 256 x 256 and
+# over the middle of 256 x 1024 x 256: 0.187 and 0.189 ms, with 64 columns in turns of 32 0.210).
+ACROSS_WIDE, WIDE = (32, 64), 8
 # Elements of a thread in a row that is only reduced, from so many on (H200, sums of 67 M elements in rows of 8192 by 8
 # and by 16 warps: bfloat16 0.88 and 0.79 of eager's speed, float32 1.11 and 1.09), and that looks for a position.
 REDUCED, REDUCED_FROM = 16, (8192, 4096)
+# Turns and warps of a row that is only reduced, by long code: as many elements a thread as registers hold (H100, the
+# Kullback-Leibler divergence of two softmaxes of 8192 x 8192 float32, in chunks of 8192: 0.24 ms, with all of a chunk as
+# one tile 0.44).
+REDUCED_LONG, REDUCED_WORK = (1024, 4), 0.5
 # A row in turns that is read more than once: all threads of a multiprocessor, so that few rows are under way and stay
 # in the second-level cache (4096 rows of 65,535 float32 by their norm, H100: 1.03 ms, by 16 warps 1.38, with turns of
 # 16384 1.23).
@@ -152,18 +162,24 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
         width = min(width, SCANNED)
     points = 1
     across = parallel is not None and is_across(kernel, parallel, loops)
+    reduces = len(loops) == 1 and not across and not _stores(loops)
+    long = reduces and width > REDUCED_LONG[0] and _long_work(kernel) >= REDUCED_WORK
     if choice is not None:
         points, width = choice.points, choice.width
+    elif long:
+        width = REDUCED_LONG[0]
     elif across and parallel is not None:
         lanes = _lanes(parallel, hints)
-        points = min(ACROSS[0], power(lanes))
+        full = power(lanes) >= ACROSS[0] and _shows_neighbours(parallel, hints)
+        wide = full and not heavy and _is_wide(loops)
+        columns, deep = ACROSS_WIDE if wide else ACROSS
+        points = min(columns, power(lanes))
         while points > 8 and -(-rows // points) < BUSY // 4:
             points //= 2
         apart = not heavy and not _is_aligned(loops) and _loads(loops) == 1
-        full = power(lanes) >= ACROSS[0] and _shows_neighbours(parallel, hints)
-        high = ACROSS_APART if apart and not full else ACROSS[1]
+        high = ACROSS_APART if (apart and not full) or (again and power(longest) <= ACROSS_HELD) else deep
         width = min(width, high * max(1, ACROSS[0] // max(8, power(lanes))))
-        held = ALONE_APART * share // 16 if apart and full else held
+        held = ALONE_APART * share // 16 if apart and full and not wide else held
     elif parallel is not None:
         while points * 2 * width <= TILE * share // 8 and -(-rows // (points * 2)) >= BUSY and points < 64:
             points *= 2
@@ -192,9 +208,16 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
     reduced = width >= REDUCED_FROM[placed] and len(loops) == 1 and not _stores(loops)
     share = REDUCED * share // 8 if reduced else share
     count = FEW if FEW_FROM <= width <= FEW_TO and share == A_THREAD[0][1] else warps(width, share)
-    if not (fits or short):
+    if long:
+        count = REDUCED_LONG[1]
+    elif not (fits or short):
         count = turners
     return Blocks(1, 1, dimensions, count, (width,), form=form, longest=longest)
+
+
+def _is_wide(loops: Sequence[Loop]) -> bool:
+    """Whether all that the loops load has elements of 8 bytes."""
+    return all(value.dtype.size >= WIDE for value in values_of(loops) if isinstance(value, Load))
 
 
 def _stores(loops: Sequence[Loop]) -> bool:
@@ -268,12 +291,17 @@ def _vectors(body: Sequence[Statement], depth: int = 1) -> Iterator[tuple[Loop, 
 def per_thread(kernel: Kernel, masked: int = MASKED[1]) -> int:
     """The elements of each value that a thread should hold at most, of ``masked`` ones so many."""
     inner = _vector_loops(kernel.body) or kernel.body
-    steps = [value for value in values_of(inner) if isinstance(value, Apply)]
-    costs = [1.0 if value.dtype.size in ANGLES.get(value.op, ()) else TABLE[value.op].cost for value in steps]
-    work = sum(cost for cost in costs if cost >= LONG)
+    work = _long_work(kernel)
     share = next(share for most, share in A_THREAD if work <= most)
     masks = sum(isinstance(value, Load) and value.mask is not None for value in values_of(inner))
     return min(share, masked) if masks >= MASKED[0] else share
+
+
+def _long_work(kernel: Kernel) -> float:
+    """What the long operations on an element cost."""
+    steps = [value for value in values_of(_vector_loops(kernel.body) or kernel.body) if isinstance(value, Apply)]
+    costs = [1.0 if value.dtype.size in ANGLES.get(value.op, ()) else TABLE[value.op].cost for value in steps]
+    return sum(cost for cost in costs if cost >= LONG)
 
 
 def warps(elements: int, share: int = 8) -> int:

@@ -19,7 +19,7 @@ from framefuse.fuse.grouping.groups import Groups, strides_of
 from framefuse.fuse.grouping.library_items import may_see_views
 from framefuse.fuse.grouping.precedence import Precedence
 from framefuse.fuse.grouping.products import product_order, product_view
-from framefuse.fuse.grouping.reductions import inner_index, may_join_reduction, reads_across
+from framefuse.fuse.grouping.reductions import inner_index, may_join_reduction, reads_across, reads_reduction
 from framefuse.fuse.grouping.work import NUMBER, Weight, points, weights
 from framefuse.fuse.setting import Setting
 from framefuse.ir.graph import Graph, Node
@@ -358,7 +358,8 @@ class Grouping:
             node, hints = cells[0].node, self.graph.hints
             few = [costs.GPU_FEW_ROWS]
             if points(node.inputs[0], hints) >= costs.GPU_LONG_ROW * points(node, hints):
-                few.append(costs.GPU_FEW_LONG_ROWS)
+                twice = bool(group.reduces) or reads_reduction(node)
+                few.append(costs.GPU_FEW_LONG_ROWS_TWICE if twice else costs.GPU_FEW_LONG_ROWS)
         return may_join_reduction(group, cells[0], self.orders, few, target is not None and target.tiles)
 
     def compute(self, group: Group, cell: Cell) -> None:

@@ -11,7 +11,7 @@ from framefuse.fuse.addressing.ranges import ZERO, address, dense_axes, row_majo
 from framefuse.fuse.grouping.cells import Cell, Group, reduced_axes
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol, product
-from framefuse.ir.ops import TABLE
+from framefuse.ir.ops import POINTWISE, TABLE, VIEW
 
 
 def may_join_reduction(
@@ -44,6 +44,20 @@ def may_join_reduction(
     if reads_twice and not is_inner(cell.node, orders):
         return count <= costs.COLUMN * max(1, group.size_hint(rows))
     return True
+
+
+def reads_reduction(node: Node) -> bool:
+    """Whether what is reduced is computed from another reduction, with nothing but arithmetic and views between."""
+    waiting, seen = list(node.inputs), set[Node]()
+    while waiting:
+        current = waiting.pop()
+        kind = TABLE[current.op].kind
+        if kind == "reduce":
+            return True
+        if current not in seen and kind in (POINTWISE, VIEW):
+            seen.add(current)
+            waiting += current.inputs
+    return False
 
 
 def _depends(user: Cell, cell: Cell) -> bool:

@@ -167,6 +167,53 @@ def test_few_columns_are_read_in_long_turns():
     assert first.form == "across" and first.choice.points == 8 and first.choice.width == 256
 
 
+def test_short_columns_that_are_read_again_are_one_tile():
+    """A norm of channels: its sums and what is done to each of them."""
+
+    def norm(b, x):
+        return b.div(x, b.sqrt(b.reduce("sum", b.mul(x, x), 1, keep=True)))
+
+    graph, schedule = fused(norm, (5, 50, 80))
+    (kernel,) = kernels(schedule)
+    assert blocks.choose(kernel, {}).shape in ((64, 64), (64, 32), (64, 16), (64, 8))
+    check(graph, schedule, torch.randn(5, 50, 80))
+
+
+def test_columns_of_8_bytes_have_tiles_of_their_own():
+    graph, schedule = fused(lambda b, x: b.reduce("sum", x, 0), ((70, 4096), INT64))
+    found = blocks.choose(kernels(schedule)[0], {})
+    assert found.form == "across" and found.shape == (64, 32)
+    check(graph, schedule, torch.randint(-99, 99, (70, 4096)))
+
+
+def test_a_row_that_long_code_reduces_goes_in_short_turns():
+    def entropy(b, x):
+        return b.reduce("sum", b.mul(b.log(b.exp(x)), b.log(b.add(b.mul(x, x), 1.0))), 1)
+
+    graph, schedule = fused(entropy, (3, 2500))
+    found = blocks.choose(kernels(schedule)[0], {})
+    assert (found.shape, found.warps) == ((blocks.REDUCED_LONG[0],), blocks.REDUCED_LONG[1])
+    check(graph, schedule, torch.randn(3, 2500), rtol=1e-4, atol=1e-3)
+    _, plain = fused(lambda b, x: b.reduce("sum", x, 1), (3, 2500))
+    assert blocks.choose(kernels(plain)[0], {}).shape == (4096,)
+
+
+@pytest.mark.parametrize(("rows", "together"), [(8, True), (2, False)])
+def test_a_softmax_of_long_rows_is_one_kernel_where_rows_are_not_few(rows, together, monkeypatch):
+    for name, value in (("GPU_FEW_ROWS", (0, 0)), ("GPU_LONG_ROW", 100), ("GPU_FEW_LONG_ROWS", (100, 10))):
+        monkeypatch.setattr(costs, name, value)
+    monkeypatch.setattr(costs, "GPU_FEW_LONG_ROWS_TWICE", (4, 10))
+    graph, schedule = fused(softmax, (rows, 300))
+    assert (len(kernels(schedule)) == 1) is together
+    check(graph, schedule, torch.randn(rows, 300))
+
+    def shares(b, x):
+        return b.div(x, b.reduce("sum", x, 1, keep=True))
+
+    _, schedule = fused(shares, (rows, 300))
+    assert len(kernels(schedule)) > 1  # its sum is read once in either form
+
+
 def test_what_a_row_has_in_common_is_no_reason_to_keep_its_elements():
     def centred(b, x):
         mean = b.div(b.reduce("sum", x, 1), 70000.0)

@@ -1,0 +1,55 @@
+"""Batch norms in training without gradients: kernels of ours normalise, and write the running statistics in place."""
+
+import copy
+
+import pytest
+import torch
+from tests.gpu.test_programs import DEVICE, checked, close, kernels, pytestmark  # noqa: F401
+from torch import nn
+
+import framefuse
+from framefuse.ir.schedule import RunCall
+
+MODULES = {
+    "plain": lambda: nn.BatchNorm2d(6),
+    "without weights": lambda: nn.BatchNorm2d(6, affine=False),
+    "untracked": lambda: nn.BatchNorm2d(6, track_running_stats=False),
+    "momentum": lambda: nn.BatchNorm2d(6, momentum=0.3, eps=1e-3),
+    "behind a convolution": lambda: nn.Sequential(nn.Conv2d(6, 6, 3), nn.BatchNorm2d(6), nn.ReLU()),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", MODULES)
+def test_results_and_statistics(name, dtype):
+    torch.manual_seed(0)
+    model = MODULES[name]().to(DEVICE)
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d):
+            layer.to(dtype)
+    eager, places = copy.deepcopy(model), [buffer.data_ptr() for buffer in model.buffers()]
+    fast = framefuse.compile(model)
+    with torch.no_grad():
+        for rows in (3, 3, 5, 3):
+            x = torch.randn(rows, 6, 7, 9, device=DEVICE).to(dtype) * 2 + 1
+            close(fast(x), eager(x), 10)
+            for ours, theirs in zip(model.buffers(), eager.buffers(), strict=True):
+                close(ours, theirs, 10)
+                assert ours._version == theirs._version
+    products = checked(fast, 2)
+    assert kernels(products) >= 1 and [buffer.data_ptr() for buffer in model.buffers()] == places
+    calls = [item for product in products for item in product.stages.code.schedule.items if isinstance(item, RunCall)]
+    assert [call.node.attr("name") for call in calls if "norm" in call.node.attr("name")] == []
+    assert all(call.node.attr("args")[2] is None for call in calls if call.node.attr("name") == "conv2d")
+
+
+def test_a_moving_average_of_all_batches_stays_with_the_library():
+    model = nn.BatchNorm2d(6, momentum=None).to(DEVICE)
+    eager = copy.deepcopy(model)
+    fast = framefuse.compile(model)
+    with torch.no_grad():
+        for _ in range(4):
+            x = torch.randn(3, 6, 7, 9, device=DEVICE)
+            close(fast(x), eager(x), 10)
+            close([*model.buffers()], [*eager.buffers()], 10)
+    checked(fast, 2)
