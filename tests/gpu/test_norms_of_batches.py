@@ -28,14 +28,19 @@ def test_results_and_statistics(name, dtype):
         if isinstance(layer, nn.Conv2d):
             layer.to(dtype)
     eager, places = copy.deepcopy(model), [buffer.data_ptr() for buffer in model.buffers()]
+    before = [[buffer._version for buffer in module.buffers()] for module in (model, eager)]
     fast = framefuse.compile(model)
     with torch.no_grad():
         for rows in (3, 3, 5, 3):
             x = torch.randn(rows, 6, 7, 9, device=DEVICE).to(dtype) * 2 + 1
             close(fast(x), eager(x), 10)
-            for ours, theirs in zip(model.buffers(), eager.buffers(), strict=True):
-                close(ours, theirs, 10)
-                assert ours._version == theirs._version
+            # Of what a convolution of 16 bits gives, which rounds otherwise with its bias apart.
+            close([*model.buffers()], [*eager.buffers()], 10 if dtype is torch.float32 else 100)
+    counted = [
+        [buffer._version - old for buffer, old in zip(module.buffers(), olds, strict=True)]
+        for module, olds in zip((model, eager), before, strict=True)
+    ]
+    assert counted[0] == counted[1]
     products = checked(fast, 2)
     assert kernels(products) >= 1 and [buffer.data_ptr() for buffer in model.buffers()] == places
     calls = [item for product in products for item in product.stages.code.schedule.items if isinstance(item, RunCall)]
@@ -53,3 +58,16 @@ def test_a_moving_average_of_all_batches_stays_with_the_library():
             close(fast(x), eager(x), 10)
             close([*model.buffers()], [*eager.buffers()], 10)
     checked(fast, 2)
+
+
+def test_channels_that_are_neighbours_stay_with_the_library():
+    model = nn.BatchNorm2d(6).to(DEVICE)
+    eager = copy.deepcopy(model)
+    fast = framefuse.compile(model)
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.randn(3, 6, 7, 9, device=DEVICE).contiguous(memory_format=torch.channels_last)
+            close(fast(x), eager(x), 10)
+            close([*model.buffers()], [*eager.buffers()], 10)
+    items = [item for product in checked(fast, 2) for item in product.stages.code.schedule.items]
+    assert "batch_norm" in [item.node.attr("name") for item in items if isinstance(item, RunCall)]

@@ -32,23 +32,27 @@ ACROSS = 64, 32
 # first axis of 1024 x 256 x 256, eager's time over ours: float32 1.16, 64 rows by 8 warps 0.95, bfloat16 1.33 and
 # 1.08; over the middle of 255 x 1023 x 257, where that is not seen, 0.89 and 1.0).
 ACROSS_APART, ALONE_APART = 64, 8
-# Columns so short that are read more than once are held as one tile (H100, 32 x 64 x 256 x 256 float32 by the norm of its
-# channels: 0.37 ms, in turns of 32 rows 0.40).
+# Columns so short that are read more than once are held as one tile (H100, 32 x 64 x 256 x 256 float32 by the norm of
+# its channels: 0.37 ms, in turns of 32 rows 0.40).
 ACROSS_HELD = 64
-# The same of elements of 8 bytes in columns that fill a tile (H100, sums of int64 over the first axis of 1024 x 256 x 256 and
-# over the middle of 256 x 1024 x 256: 0.187 and 0.189 ms, with 64 columns in turns of 32 0.210).
+# The same of elements of 8 bytes in columns that fill a tile (H100, sums of int64 over the first axis of
+# 1024 x 256 x 256 and over the middle of 256 x 1024 x 256: 0.187 and 0.189 ms, with 64 columns in turns of 32 0.210).
 ACROSS_WIDE, WIDE = (32, 64), 8
 # Elements of a thread in a row that is only reduced, from so many on (H200, sums of 67 M elements in rows of 8192 by 8
 # and by 16 warps: bfloat16 0.88 and 0.79 of eager's speed, float32 1.11 and 1.09), and that looks for a position.
 REDUCED, REDUCED_FROM = 16, (8192, 4096)
 # Turns and warps of a row that is only reduced, by long code: as many elements a thread as registers hold (H100, the
-# Kullback-Leibler divergence of two softmaxes of 8192 x 8192 float32, in chunks of 8192: 0.24 ms, with all of a chunk as
-# one tile 0.44).
-REDUCED_LONG, REDUCED_WORK = (1024, 4), 0.5
+# Kullback-Leibler divergence of two softmaxes of 8192 x 8192 float32, in chunks of 8192: 0.24 ms, with all of a chunk
+# as one tile 0.44).
+REDUCED_LONG, REDUCED_WORK = (1024, 4), 0.3
 # A row in turns that is read more than once: all threads of a multiprocessor, so that few rows are under way and stay
 # in the second-level cache (4096 rows of 65,535 float32 by their norm, H100: 1.03 ms, by 16 warps 1.38, with turns of
 # 16384 1.23).
 AGAIN = 8192, 32
+# The same, and the stages in which turns overlap, of rows that leave that cache and do not begin where whole vectors do
+# (H100, softmax of 1024 rows of 131,073 float32: 0.60 ms, by turns of 8192 and 32 warps 0.80; of 4096 rows of 393,216
+# these are as fast).
+AGAIN_APART, APART_FROM = (2048, 8, 3), 1 << 17
 STAGES, UNDER_WAY = 3, 48 << 10
 VECTOR = 16  # bytes that a thread moves at once
 PAIRS = frozenset(("argmax", "argmin", "squares"))  # accumulators of two values
@@ -156,6 +160,9 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
     heavy, placed = bool(pairs), bool(pairs - {"squares"})
     held = share // 2 if heavy else share  # accumulators of two values leave registers for half as many elements
     turn, turners = AGAIN if again else TURN_PLACED if placed else TURN_SQUARES if heavy else TURN
+    apart_rows = again and not heavy and longest >= APART_FROM and longest % VECTOR != 0
+    if apart_rows:
+        turn, turners = AGAIN_APART[:2]
     turn = max(1, turn * share // 8)
     width = power(max(bound or 1 for bound in most) if fits else longest) if fits or short else turn
     if any(isinstance(s, Accumulator) and s.running for s in statements(body)):
@@ -212,7 +219,8 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
         count = REDUCED_LONG[1]
     elif not (fits or short):
         count = turners
-    return Blocks(1, 1, dimensions, count, (width,), form=form, longest=longest)
+    stages = AGAIN_APART[2] if apart_rows and not (fits or short) else 1
+    return Blocks(1, 1, dimensions, count, (width,), form=form, longest=longest, stages=stages)
 
 
 def _is_wide(loops: Sequence[Loop]) -> bool:

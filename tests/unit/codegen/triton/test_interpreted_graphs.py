@@ -198,6 +198,16 @@ def test_a_row_that_long_code_reduces_goes_in_short_turns():
     assert blocks.choose(kernels(plain)[0], {}).shape == (4096,)
 
 
+def test_long_rows_that_begin_anywhere_go_in_turns_that_overlap(monkeypatch):
+    for name, value in (("ROW", 64), ("APART_FROM", 200), ("AGAIN_APART", (128, 2, 3))):
+        monkeypatch.setattr(blocks, name, value)
+    for columns, stages in ((301, 3), (304, 1)):
+        graph, schedule = fused(softmax, (5, columns))
+        found = blocks.choose(kernels(schedule)[0], {})
+        assert (found.form, found.stages) == ("rows", stages) and (found.shape == (128,)) is (stages == 3)
+        check(graph, schedule, torch.randn(5, columns))
+
+
 @pytest.mark.parametrize(("rows", "together"), [(8, True), (2, False)])
 def test_a_softmax_of_long_rows_is_one_kernel_where_rows_are_not_few(rows, together, monkeypatch):
     for name, value in (("GPU_FEW_ROWS", (0, 0)), ("GPU_LONG_ROW", 100), ("GPU_FEW_LONG_ROWS", (100, 10))):
