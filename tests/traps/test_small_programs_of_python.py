@@ -21,7 +21,7 @@ import weakref
 
 import torch
 from tests.traps.small_programs import Rows, draw
-from tests.traps.trap import Trap, hold
+from tests.traps.trap import Trap, hold, outcome
 from torch import nn
 
 ROWS = Rows()
@@ -569,6 +569,83 @@ def nums(x):
         str(fractions.Fraction(1, 3) + 1),
         x * 2,
     )
+
+
+@ROWS.program
+def operators_that_decline(compiled):
+    class Whole(int):
+        def __mul__(self, other):
+            return NotImplemented
+
+        def __add__(self, other):
+            return NotImplemented
+
+    class Plain:
+        def __lt__(self, other):
+            return NotImplemented
+
+        def __sub__(self, other):
+            return NotImplemented
+
+    f = compiled(
+        lambda x, n: (Whole(n) * x, Whole(n) + x, outcome(lambda: Plain() - x), outcome(lambda: Plain() < x), x * n)
+    )
+    for i in range(4):
+        yield f(draw(i, 3), 2)
+
+
+@ROWS.program
+def operators_of_tensors_come_first(compiled):
+    class Whole(int):
+        def __radd__(self, other):
+            return "radd"
+
+        def __rtruediv__(self, other):
+            return "rtruediv"
+
+        def __gt__(self, other):
+            return "gt"
+
+    class Asked:
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return func.__name__
+
+        def __radd__(self, other):
+            return "radd"
+
+    @compiled
+    def f(x, n):
+        y = x.clone()
+        y += Whole(n)
+        return x + Whole(n), x / Whole(n), x < Whole(n), y
+
+    g = compiled(lambda x: (x + Asked(), x * 2))
+    for i in range(4):
+        yield f(draw(i, 3), 2), g(draw(i, 3))
+
+
+@ROWS.program
+def membership_asks_the_elements(compiled):
+    class Backwards(list):
+        def __iter__(self):
+            return reversed(list(super().__iter__()))
+
+    @compiled
+    def f(x, items, n):
+        items.append(n)
+        return x + len(items), n in items, items.index(n)
+
+    items = Backwards([1])
+    for i in (2, 3, 2, 3):
+        yield f(draw(i, 3), items, i)
+        del items[1:]
+
+
+@ROWS.each
+def quotients_by_zero(x):
+    n = x.shape[0]
+    return x * n, [outcome(divmod, a, b) for a in (n, n * 0.5) for b in (n - 3, (n - 3) * 0.5)]
 
 
 @ROWS.parametrize()

@@ -16,6 +16,7 @@ from framefuse.capture.facts.numbers import (
     bare,
     computed,
     floating,
+    plain_number,
     rounded,
 )
 from framefuse.capture.facts.owner import Owner
@@ -93,6 +94,8 @@ def _divmod(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -
     if run_time(args, kwargs, 2) is None:
         return MISSING
     left, right = args
+    if right == 0:
+        divmod(plain_number(left), plain_number(right))  # its error has a text of its own
     quotient = applied(operator.floordiv, left, right, "__rfloordiv__")
     frame.stack.append((quotient, applied(operator.mod, left, right, "__rmod__")))
     return None

@@ -38,6 +38,7 @@ TEXTS |= {
 COMPARISONS = frozenset((operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge))
 # These concatenate and repeat only after all methods for numbers have declined.
 SEQUENCES = (list, tuple, str, bytes, bytearray, deque)
+OPERATOR_METHODS = (types.FunctionType, types.WrapperDescriptorType, types.MethodDescriptorType)  # the last: tensors'
 HOLDERS = frozenset((tuple, list, dict))  # whose C code compares what lies in them
 COMPARED = (tuple, list)
 EQUALITY = (operator.eq, operator.ne)
@@ -75,6 +76,8 @@ class Operations:
     ) -> tuple[Attempt, ...]:
         """The methods to ask one after the other; none where no Python code takes part."""
         kind, other = plain_kind(type(left)), plain_kind(type(right))
+        if isinstance(left, torch.Tensor) and hasattr(other, "__torch_function__"):
+            return ()  # torch asks both
         compares = function in COMPARISONS
         own = self._operator_method(kind, name)
         back = self._operator_method(other, reflected) if reflected and (compares or other is not kind) else None
@@ -100,7 +103,7 @@ class Operations:
         if name == "__ne__" and method is object.__ne__:
             equal = python_method(kind, "__eq__")
             return (equal, True) if equal is not None else (method, False)
-        return (method, False) if isinstance(method, (types.FunctionType, types.WrapperDescriptorType)) else None
+        return (method, False) if isinstance(method, OPERATOR_METHODS) else None
 
     def operate(
         self,
@@ -121,8 +124,8 @@ class Operations:
             elif isinstance(args[0], torch.Tensor):
                 with torch._C.DisableTorchFunction():
                     value = method(*args)
-                if value is not NotImplemented:
-                    value = function(left, right)  # the same again, for the record
+                if value is not NotImplemented:  # the same again, for the record
+                    value = function(left, right) if args[0] is left else method(*args)
             else:
                 value = method(*args)
             if value is not NotImplemented:

@@ -168,7 +168,7 @@ def contains_op(machine: Machine, frame: Frame, argument: int) -> Outcome:
     if kind is range:
         pin_nested((container.start, container.stop, container.step))
     elif isinstance(container, (list, tuple, deque)) and sources.knows(container):
-        container = [contents.item(container, number, part) for number, part in enumerate(container)]
+        container = [contents.item(container, number, part) for number, part in enumerate(elements(container))]
     if isinstance(container, HASHING):
         known = sources.knows(container)  # what the call put into its own was told apart there
         compared(machine, *(() if type(value) in ATOMS else (value, *(elements(container) if known else ()))))
