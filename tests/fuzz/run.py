@@ -32,7 +32,8 @@ from tests.fuzz.writes import writing
 from framefuse.driver.wiring import connect
 
 CHUNK = 300  # programs that one process runs; the process then ends, and its memory with it
-SILENCE = 600  # seconds without a sign of life after which a process counts as hanging, also on a busy machine
+SILENCE = 1800  # seconds without a sign of life after which a process counts as hanging, also on a busy machine
+SKIPPED = 10_000  # seeds of a worker that ended which the next one leaves out, far more than any has run
 SHRINKING = 60  # seconds of work that a failing program may take to be cut down
 KINDS: dict[str, Callable[[Choice], Program]] = {
     "": written, "writes": writing, "training": training, "sequences": sequenced,
@@ -164,7 +165,15 @@ class Run:
         return self.total["programs"] >= self.programs or (bool(self.differences) and not self.go_on)
 
     def _work(self, seed: int) -> None:
-        """Reads what one worker says, until enough is done; a worker that ends or hangs is a difference."""
+        """Keeps a worker at it until enough is done; one that ends or hangs is a difference, and the next goes on with
+        the seed behind.
+        """
+        while not self._done():
+            self._read(seed)
+            seed += self.workers * SKIPPED
+
+    def _read(self, seed: int) -> None:
+        """Adds up what one worker says, until enough is done or it ends."""
         command = [sys.executable, "-m", "tests.fuzz.run", "--seed", str(seed), *self.further]
         command += ["--work", str(self.workers), str(self.folder)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
