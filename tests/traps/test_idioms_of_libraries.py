@@ -285,6 +285,21 @@ def engines_of_quantized_tensors(compiled):
         yield f(a)
 
 
+@trap(traces=1, hits=3)
+def sequences_of_tensors_are_joined(compiled):
+    def program(a, step):
+        kept = (a.contiguous(),)
+        kept += (a * step,)
+        turned = [kept[0].t().contiguous()]
+        more = turned + turned + list(kept)
+        more += (kept + kept) * 2
+        return sum(part.sum() for part in more) + a.shape[0], a * step
+
+    f = compiled(program)
+    for number in range(4):
+        yield f(torch.randn(3 + number, 5 + number), 2 + number)
+
+
 @pytest.mark.parametrize("backend", [torch.backends.cudnn, torch.backends.mkldnn])
 def test_flags_of_a_backend_are_two_breaks(backend):
     def program(a):

@@ -32,6 +32,16 @@ def grad_mix(a, b):
     )
 
 
+@ROWS.case(two(4), grad=True)
+def leaves_made_inside(a, b):
+    made = torch.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True), a.new_ones(4, requires_grad=True)
+    products = [leaf * b.detach() for leaf in made]
+    slopes = torch.autograd.grad((products[0] * a).sum() + products[1].sum(), made, create_graph=True)
+    with torch.no_grad():
+        late = torch.full_like(a, 2.0, requires_grad=True)
+    return *made, *products, *slopes, late * 2, torch.zeros(2, requires_grad=True)
+
+
 @ROWS.case(two(3, 4), grad=True)
 def ties(a, b):
     z = a * 0

@@ -14,7 +14,9 @@ from framefuse.ir.target import type_of
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 from framefuse.lower.promotion import is_number, number_dtype, row
-from framefuse.lower.rules import Unsupported, rule
+from framefuse.lower.rules import Shapes, Unsupported, rule
+
+LISTED = 8  # numbers that are written one by one into a tensor
 
 
 def _place(lo: Lowering, device: Value, layout: Value, model: Node | None = None) -> str:
@@ -64,10 +66,33 @@ def scalar_tensor(lo: Lowering, value: Value, **options: Value) -> Node:
 
 
 @rule("torch.tensor", "torch.as_tensor")
-def tensor(lo: Lowering, data: Value, **options: Value) -> Node:
-    if isinstance(data, Node) or not is_number(data):
+def tensor(lo: Lowering, data: Value, **options: Value) -> Node | Shapes:
+    return _of_numbers(lo, data, options)
+
+
+def _of_numbers(lo: Lowering, data: Value, options: dict[str, Value], dtype: DType | None = None) -> Node | Shapes:
+    """A tensor of a number, or of lists of numbers; many are copied by the library, in one turn."""
+    if is_number(data):
+        return _constant(lo, data, ((),), options, dtype or number_dtype(data, lo.default))
+    sizes, numbers = _listed(data)
+    if len(numbers) > LISTED or not all(map(is_number, numbers)):
+        return Shapes((tuple(map(expr, sizes)),))
+    kinds = [dtype or number_dtype(number, lo.default) for number in numbers]
+    kind = max(kinds, key=lambda row: (row is not BOOL, row is lo.default))
+    parts = [_constant(lo, number, ((1,),), dict(options), kind) for number in numbers]
+    return lo.reshape(lo.cat(parts, 0) if len(parts) > 1 else parts[0], tuple(map(expr, sizes)))
+
+
+def _listed(data: Value) -> tuple[tuple[int, ...], list[Value]]:
+    """The sizes of nested lists of numbers, and the numbers."""
+    if is_number(data) or isinstance(data, complex):
+        return (), [data]
+    if not isinstance(data, (list, tuple)) or not data:
         raise Unsupported("data that is no number")
-    return _constant(lo, data, ((),), options, number_dtype(data, lo.default))
+    parts = [_listed(part) for part in data]
+    if any(sizes != parts[0][0] for sizes, _ in parts):
+        raise Unsupported("lists of several lengths")
+    return (len(data), *parts[0][0]), [number for _, numbers in parts for number in numbers]
 
 
 def _like(lo: Lowering, model: Node, value: Scalar, options: dict[str, Value], shape: Shape | None = None) -> Node:
@@ -112,10 +137,8 @@ def new_full(lo: Lowering, input: Node, size: Value, fill_value: Value, **option
 
 
 @rule("new_tensor")
-def new_tensor(lo: Lowering, input: Node, data: Value, **options: Value) -> Node:
-    if not is_number(data):
-        raise Unsupported("data that is no number")
-    return _constant(lo, data, ((),), {"device": input.device, **options}, number_dtype(data, lo.default))
+def new_tensor(lo: Lowering, input: Node, data: Value, **options: Value) -> Node | Shapes:
+    return _of_numbers(lo, data, {"device": input.device, **options}, input.dtype)
 
 
 @rule("torch.arange")

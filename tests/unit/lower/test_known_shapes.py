@@ -30,9 +30,16 @@ def counted(x):
     return torch.histc(x, bins=5, min=-1, max=1).reshape(5) / x.numel()
 
 
-@pytest.mark.parametrize("function", [patches, folded, windows, listed, counted])
+def of_numbers(x):
+    count = x.shape[0]
+    few = torch.tensor([[count, 0.5], [1, count * 2]]).reshape(4), x.new_tensor([count], dtype=torch.int64).expand(9)
+    many = torch.tensor([count, 1j]).reshape(2, 1), torch.as_tensor([count] * 20).reshape(4, 5), x.new_tensor(count)
+    return *few, *many, torch.tensor([True, False]) | (x.sum() > 0)
+
+
+@pytest.mark.parametrize("function", [patches, folded, windows, listed, counted, of_numbers])
 def test_other_sizes(function):
-    fast = framefuse.compile(function)
+    fast = framefuse.compile(function, fullgraph=True)
     state = fast.__framefuse__
     for sizes in ((1, 3, 8, 9), (2, 3, 8, 9), (2, 4, 11, 7), (1, 3, 5, 12)):
         x = torch.randn(sizes)

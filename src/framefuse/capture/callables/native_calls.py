@@ -30,7 +30,7 @@ from framefuse.capture.program.markers import MISSING
 from framefuse.capture.program.methods import Method, row_of
 from framefuse.capture.program.natives import known_as
 from framefuse.capture.recording import collectives, element_reads, functional_collectives, number_results
-from framefuse.capture.recording.call_names import call_name
+from framefuse.capture.recording.call_names import call_name, makes_leaf
 from framefuse.capture.recording.made_classes import enter_made
 from framefuse.ir.classes import as_torch_does, immutable
 from framefuse.ir.containers import elements
@@ -77,7 +77,7 @@ class Natives:
         if hidden or (policy in ("pure", "new") and (runs_methods(target, args) or walks(self.machine, target, args))):
             policy = None
         elif policy == "torch":
-            stopped = TABLE[call_name(target)].stop
+            stopped = TABLE[call_name(target)].stop or ("tensor-attribute" if makes_leaf(kwargs) else "")
             settled = self._settled(target, args, kwargs) if stopped else None
             if settled is not None:
                 self.machine.finish(frame, settled, continuation)

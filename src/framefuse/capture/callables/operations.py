@@ -42,6 +42,7 @@ OPERATOR_METHODS = (types.FunctionType, types.WrapperDescriptorType, types.Metho
 HOLDERS = frozenset((tuple, list, dict))  # whose C code compares what lies in them
 COMPARED = (tuple, list)
 EQUALITY = (operator.eq, operator.ne)
+JOINING = (operator.add, operator.iadd, operator.mul, operator.imul)  # of sequences, which looks into no part
 SIMPLE = frozenset(
     (
         int,
@@ -192,7 +193,7 @@ class Operations:
         sources, contents = self.recorder.sources, self.recorder.contents
         if (kind is str or kind is bytes) and function is operator.mod:
             shown(self.machine, right)
-        elif kind not in SIMPLE or isinstance(left, PLAIN):
+        elif (kind not in SIMPLE or isinstance(left, PLAIN)) and not (kind in COMPARED and function in JOINING):
             both = kind is other and kind in COMPARED and function in EQUALITY
             if both and compares(self.machine, (left, right), ("__eq__",)):
                 negated = PUSH_NEGATED if function is operator.ne else None

@@ -45,6 +45,11 @@ def may_be_random(name: str, kwargs: Keywords) -> bool:
     return TABLE[name].draws or "generator" in kwargs or "::" in name or name == "call_in_graph"
 
 
+def makes_leaf(kwargs: Keywords) -> bool:
+    """Whether a call makes a leaf that gradients are asked of later."""
+    return kwargs.get("requires_grad") is True
+
+
 def sizes_from_data(name: str, args: Arguments, kwargs: Keywords) -> bool:
     """Whether sizes of the result may depend on the values of tensors."""
     return torch_calls.sizes_from_data(name, args, kwargs, _is_tensor, _is_mask)

@@ -481,6 +481,8 @@ class Recorder:
             recorded = tuple([self.argument(value) for value in args])
             named = {key: self.argument(value) for key, value in kwargs.items()} if kwargs else {}
             operands, self._operands = self._operands, []
+            if call_names.makes_leaf(kwargs):
+                self.kill("tensor-attribute", "requires_grad")
             if not self.alive:
                 return None
             state = devices.random_states() if call_names.may_be_random(name, kwargs) else None
