@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import types
 import typing
 from collections import deque
@@ -28,11 +29,23 @@ CALLABLES = frozenset(
 # All but numbers and texts are equal by identity, or as what they are bound to is.
 KEY_ATOMS = frozenset((int, str, bytes, type, type(typing.Union))) | SINGLETONS | CALLABLES
 
+# Those of the members of enumerations whose class has none of its own.
+EQUALITIES: tuple[Value, ...] = (object.__eq__, str.__eq__, int.__eq__)
+HASHES: tuple[Value, ...] = (enum.Enum.__hash__, str.__hash__, int.__hash__)
+
 
 def is_key(key: Value) -> bool:
     """Whether a dict entry with this key can be named by a source: atoms known by value or identity, tuples of them."""
     kind = type(key)
     return kind in KEY_ATOMS or (kind is tuple and all(map(is_key, key))) or _is_plain_metaclass(kind)
+
+
+def is_member(key: Value) -> bool:
+    """Whether a key is a member of an enumeration that is hashed and compared as the library's are. One that is a text
+    or a number as well is equal to that, so that it names an entry only in a container that nothing has changed.
+    """
+    kind = type(key)
+    return isinstance(kind, enum.EnumMeta) and kind.__eq__ in EQUALITIES and kind.__hash__ in HASHES
 
 
 def _is_plain_metaclass(kind: type) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from framefuse.capture.facts.atoms import ATOMS, CALLABLES, CARRIED, CONTAINERS, SEQUENCES, SETS, is_key
+from framefuse.capture.facts.atoms import ATOMS, CALLABLES, CARRIED, CONTAINERS, SEQUENCES, SETS, is_key, is_member
 from framefuse.capture.facts.numbers import integer, plain_number
 from framefuse.capture.facts.sources import Place, Sources
 from framefuse.capture.facts.texts import Text, bare_text
@@ -185,7 +185,7 @@ class Contents:
             entry = self.sources.known.get(id(container))
             if entry is None or not self.sources.host.alive:
                 return value
-            if isinstance(container, dict) and is_key(key):
+            if isinstance(container, dict) and self._is_key(container, key):
                 if type(key) is not str:
                     self._hold_key(key)
                 place = (id(container), "item", (type(key), key))
@@ -252,7 +252,7 @@ class Contents:
                 return True
             if type(container) is frozenset and not entry[1].is_argument:
                 return True
-            if isinstance(container, (dict, *SETS)) and is_key(key):
+            if isinstance(container, (dict, *SETS)) and self._is_key(container, key):
                 if type(key) is not str:
                     self._hold_key(key)
                 if (id(container), "item", (type(key), key)) not in self.sources.written:
@@ -277,7 +277,7 @@ class Contents:
             elif not isinstance(container, dict):
                 (self.guard_length if changed is None else self.guard_shallow_contents)(container)
             elif self.sources.host.alive and (changed is None or self._followed(changed)):
-                self.guard_keys(elements(container) if changed is None else list(changed.keys or ()), entry[1])
+                self._guard_keys(container, entry[1], changed)
         except Exception as fault:
             self.sources.host.fault(fault)
 
@@ -339,8 +339,7 @@ class Contents:
         """Facts for all of the old content."""
         holder = id(container)
         if isinstance(container, dict):
-            keys = elements(container) if changed is None else list(changed.keys or ())
-            self.guard_keys(keys, base)
+            keys = self._guard_keys(container, base, changed)
             for key in keys if self.sources.host.alive else ():  # to look for a key may run the user's code
                 place = (holder, "item", (type(key), key))
                 if place not in self.sources.written and dict.__contains__(container, key):
@@ -353,16 +352,22 @@ class Contents:
         elif isinstance(container, frozenset) and not base.is_argument:
             return
         else:
-            self.guard_keys(elements(container) if changed is None else list(changed.keys or ()), base)
+            self._guard_keys(container, base, changed)
 
-    def guard_keys(self, keys: list[Value], base: Source) -> None:
-        """The keys of a known dict or the members of a set, in order."""
+    def _is_key(self, container: Value, key: Value) -> bool:
+        """Whether an entry of a known container can be named by this key."""
+        return is_key(key) or (is_member(key) and id(container) not in self.changed)
+
+    def _guard_keys(self, container: Value, base: Source, changed: Change | None) -> list[Value]:
+        """The keys of a known dict or the members of a set, in order, as they were when the call began."""
+        keys = elements(container) if changed is None else list(changed.keys or ())
         if not keys:
             self.sources.fact(base, "length", 0)
-        elif all(map(is_key, keys)):
+        elif all(self._is_key(container, key) for key in keys):
             self.sources.fact(base, "keys", tuple(keys))
         else:
             self.sources.host.kill("argument", "a dict or set with keys that are no atoms")
+        return keys
 
     def guard_deep_contents(self, value: Value, depth: int = 0) -> None:
         """As :meth:`guard_shallow_contents`, also for what lies inside known or new containers."""
