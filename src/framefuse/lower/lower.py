@@ -38,7 +38,7 @@ from framefuse.lower.library_calls import LibraryCalls
 from framefuse.lower.outputs import Definition, Outputs
 from framefuse.lower.overlaps import overlaps
 from framefuse.lower.own_memory import computed
-from framefuse.lower.probed_shapes import probed
+from framefuse.lower.probed_shapes import Probes, probed
 from framefuse.lower.rules import Lowered, Shapes, Unsupported, find, follow, only_shapes, shapes_of
 from framefuse.lower.values import Values
 
@@ -69,6 +69,7 @@ class _Lowerer:
     def __init__(self, trace: Trace, notes: list[tuple[str, str]], exact: bool, targets: Targets) -> None:
         self.trace = trace = each(trace)
         self.notes = notes
+        self.probes: Probes = {}
         default = BY_NAME[trace.assumptions.state.default_dtype.removeprefix("torch.")]
         ordered = trace.assumptions.state.deterministic  # then eager adds in order as well
 
@@ -356,7 +357,7 @@ class _Lowerer:
             return tuple(tuple(map(expr, meta.sizes)) for meta in metas) if known_sizes else None
         known = {value: self.trace.metas[value] for value in operands}
         relations = (*self.trace.assumptions.relations, *self.builder.relations)
-        return probed(call, operands, metas, known, self.builder.hints, relations, self._number)
+        return probed(call, operands, metas, known, self.builder.hints, relations, self._number, self.probes)
 
     def _check_layout(self, call: Call) -> None:
         """A call that reads memory order needs operands whose memory is eager's own or row-major; strides that the

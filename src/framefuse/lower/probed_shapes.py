@@ -26,6 +26,9 @@ MOST = 8  # symbols: each pair of them may be tried as equal
 # are asked only where the program, or a library that it uses, has imported that.
 FORMS = "torch._dynamo"
 Sizes = Mapping[Symbol, int]
+Equal = Mapping[Symbol, Symbol]  # by symbol that of its class
+Probes = dict[Value, tuple[Shape, ...] | None]
+ATOMS = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format))
 
 
 def probed(
@@ -36,11 +39,13 @@ def probed(
     hints: Sizes,
     relations: Iterable[Relation],
     number: Value,
+    earlier: Probes,
 ) -> tuple[Shape, ...] | None:
     """The shapes of what ``call`` gives (``metas``, by order), over the symbols of its ``operands``' shapes; None where
     values decide them, where the call has no form without data, or where no line through a size gives them.
 
-    ``known`` are the operands as recorded, and ``number`` brings a recorded number over the graph's symbols.
+    ``known`` are the operands as recorded, and ``number`` brings a recorded number over the graph's symbols. What calls
+    of the graph gave is in ``earlier``, for those of equal layers.
     """
     known_to_torch = of_torch(call.target) or isinstance(call.target, OVERLOADS)
     if FORMS not in sys.modules or call.random or not known_to_torch or sized_by_data(call, known):
@@ -53,7 +58,45 @@ def probed(
     symbols = sorted({symbol for size in seen for symbol in size.symbols}, key=str)
     if len(symbols) > MOST or any(hints[symbol] == 0 for symbol in symbols):
         return None
-    for equal in _equalities(symbols, hints, relations):
+    first, *others = _equalities(symbols, hints, relations)
+    given = _given((call.args, call.kwargs), operands, known, number)
+    key = (call.target, given, tuple(first.items()), tuple(meta.sizes for meta in metas))
+    if given is None or key not in earlier:
+        earlier[key] = _tried(call, operands, metas, known, hints, number, seen, (first, *others))
+    return earlier[key]
+
+
+def _given(value: Value, operands: Mapping[int, Shape], known: Mapping[int, TensorMeta], number: Value) -> Value:
+    """What a call without data is given, as a key; None where it has none."""
+    kind = type(value)
+    if kind is Ref:
+        return operands[value.value], known[value.value].dtype
+    if kind in ATOMS:
+        return kind, value
+    if isinstance(value, (Expr, Real)):
+        return number(value)
+    if kind is dict:
+        value = tuple(value.items())
+    elif kind is slice:
+        value = (value.start, value.stop, value.step)
+    elif kind is not tuple and kind is not list:
+        return None
+    parts = [_given(part, operands, known, number) for part in value]
+    return None if None in parts else (kind, *parts)
+
+
+def _tried(
+    call: Call,
+    operands: Mapping[int, Shape],
+    metas: Sequence[TensorMeta],
+    known: Mapping[int, TensorMeta],
+    hints: Sizes,
+    number: Value,
+    seen: Iterable[Expr],
+    classes: Iterable[Equal],
+) -> tuple[Shape, ...] | None:
+    """As :func:`probed`, from runs at several sizes, for one of these ``classes`` of equal symbols."""
+    for equal in classes:
         points: list[Sizes] = []
         sizes_at: list[list[tuple[int, ...]]] = []
         for values, required in _points(equal, hints):
@@ -86,9 +129,6 @@ def _shapes(
             return None
         shapes.append(tuple(size for size in line if size is not None))
     return tuple(shapes)
-
-
-Equal = Mapping[Symbol, Symbol]  # by symbol that of its class
 
 
 def _equalities(symbols: Sequence[Symbol], hints: Sizes, relations: Iterable[Relation]) -> Iterator[Equal]:

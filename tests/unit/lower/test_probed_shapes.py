@@ -38,6 +38,20 @@ def unknown(x: torch.Tensor) -> torch.Tensor:
     return x.repeat(2)
 
 
+TRIED = []
+
+
+@torch.library.custom_op("probed::counted", mutates_args=())
+def counted(x: torch.Tensor, slope: float) -> torch.Tensor:
+    return x.tile(2) * slope
+
+
+@counted.register_fake
+def _(x, slope):
+    TRIED.append(slope)
+    return x.new_empty(x.shape[0] * 2)
+
+
 def check(function, calls, graphs):
     """All calls equal eager's, and the code of ``graphs`` stretches serves all of them but the first ones."""
     fast = framefuse.compile(function)
@@ -98,3 +112,16 @@ def test_torchs_compiler_is_not_imported_to_ask():
         "assert 'torch._dynamo' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_equal_layers_are_tried_once():
+    def layers(x, y):
+        for _ in range(4):
+            x, y = counted(x, 0.5)[::2] + y, y + counted(y, 0.25)[1::2]
+        return x
+
+    calls = [(torch.randn(size), torch.randn(size)) for size in (6, 8, 5)]
+    TRIED.clear()
+    check(lambda x, y: layers(x, y), calls, 1)
+    once = TRIED.count(0.5)
+    assert 0 < once == TRIED.count(0.25) < 12, TRIED  # for each number as for one layer
