@@ -6,6 +6,7 @@ import torch.nn.functional as F
 
 import framefuse
 from framefuse.api import compiled_function
+from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.schedule import RunKernel
 
 
@@ -20,7 +21,8 @@ MOVES = {
     "pad with a number": lambda x: F.pad(x, (0, 1, 2, 0), value=0.1),
     "cat": lambda x: torch.cat([x, x.flip(1)], 1),
     "tril": lambda x: x.tril(1),
-    "masked_fill": lambda x: x.masked_fill(x.isnan(), 0.1),
+    "masked_fill": lambda x: x.masked_fill(torch.ones_like(x, dtype=torch.bool).tril(), 0.1),
+    "masked_fill of NaN": lambda x: x.masked_fill(x.isnan(), 0.1),
     "where": lambda x: torch.where(torch.ones_like(x, dtype=torch.bool).tril(), x, x.flip(0)),
     "every second": steps,
 }
@@ -52,7 +54,9 @@ def test_moves(name, dtype):
         x = sample(sizes, dtype)
         assert torch.equal(fast(x).view(torch.int16), MOVES[name](x).view(torch.int16))
     assert fast.hits >= 2
-    assert not any(word in str(kernel) for kernel in kernels(fast) for word in ("f32(b", "bf16(v", "f16(v"))
+    if name == "masked_fill of NaN":  # what is asked of an element is asked of it as 32 bits
+        return
+    assert not any(word in kernel_text(kernel) for kernel in kernels(fast) for word in ("f32(b", "bf16(v", "f16(v"))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
