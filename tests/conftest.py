@@ -13,7 +13,7 @@ import torch
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.driver.calls import calls
 from framefuse.driver.wiring import connect
-from framefuse.runtime import function
+from framefuse.runtime import function, weighing
 
 connect()  # many tests record without a compiled function, whose making does so
 # Where no folder can be: a call that another test had kept would run compiled code at once.
@@ -57,6 +57,13 @@ def fixed_seed() -> Iterator[None]:
     random.seed(0)
     torch.manual_seed(0)
     yield
+
+
+@pytest.fixture(autouse=True)
+def compiled_calls_are_not_weighed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which code a call runs is not the clock's to say in a test, but for those with the mark ``weighed``."""
+    if not request.node.get_closest_marker("weighed"):
+        monkeypatch.setattr(function, "FIRST", weighing.MOST)
 
 
 @pytest.fixture(autouse=True)

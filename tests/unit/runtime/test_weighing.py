@@ -21,6 +21,7 @@ from framefuse.runtime.weighing import (
     Weighing,
 )
 
+pytestmark = pytest.mark.weighed
 LONG = FIRST + 2 * 8  # calls by which the first weighing is over: it takes eight
 
 
