@@ -284,6 +284,7 @@ class Training:
     def __init__(self, held, **options):
         self.model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.LayerNorm(8))
         self.fast = never(self.model, **options)
+        held.go.set()
         self.fast(torch.randn(3, 4))
         held.finish()
         held.go.clear(), held.begun.clear()
