@@ -19,10 +19,10 @@ TENSORS = ("Tensor", "List[Tensor]", "Optional[Tensor]")
 
 
 def gives_numbers(operator: Operator) -> bool:
-    """Whether an operator gives more than tensors. Torch's own that give no tensor tell of one, and are answered."""
-    given = _given(operator)
-    plain = all(kind in TENSORS for kind in given)
-    return not plain and ("::" in call_name(operator) or any(kind in TENSORS for kind in given))
+    """Whether an operator gives more than tensors. Torch's own that give no tensor tell of one, and are answered: a
+    name such as ``add`` has overloads of that kind, for Python's numbers, beside those for tensors.
+    """
+    return any(kind not in TENSORS for kind in _given(operator))
 
 
 def is_recorded(recorder: Recorder, operator: Operator) -> bool:
@@ -57,9 +57,12 @@ def _read(recorder: Recorder, value: Value) -> Value:
 
 
 def _given(operator: Operator) -> list[str]:
-    """What an operator gives, by the schemas of all of its overloads."""
+    """What an operator gives, by the schemas of all of its overloads; of torch's own, those that give a tensor."""
     if isinstance(operator, torch._ops.OpOverload):
         schemas = [operator._schema]
     else:
         schemas = [getattr(operator, name)._schema for name in operator.overloads()]
-    return [str(given.type) for schema in schemas for given in schema.returns]
+    given = [[str(part.type) for part in schema.returns] for schema in schemas]
+    if "::" not in call_name(operator):
+        given = [kinds for kinds in given if any(kind in TENSORS for kind in kinds)]
+    return [kind for kinds in given for kind in kinds]

@@ -11,10 +11,17 @@ from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.tensors import dense_order
 from framefuse.ir.numbers import expr
 from framefuse.ir.torch_calls import TABLE
+from framefuse.ir.trace import Ref, refs
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 Answer = Callable[[Recorder, Function, str, Arguments, Keywords], Value]
 ANSWERING: dict[str, Answer] = {}  # what a row of the table says -> who answers
+# What gives for one tensor the elements in the same order of memory, at all sizes; names without underscores around.
+KEEP_ORDER = frozenset((
+    "t", "T", "mT", "transpose", "permute", "movedim", "moveaxis", "swapaxes", "swapdims", "detach", "clone",
+    "mul", "rmul", "add", "radd", "sub", "rsub", "truediv", "div", "neg", "abs", "sin", "cos", "exp", "sqrt", "rsqrt",
+    "tanh", "sigmoid", "relu", "gelu", "silu", "square", "float", "half", "bfloat16", "double",
+))  # fmt: skip
 
 
 def answers(answer: str) -> Callable[[Answer], Answer]:
@@ -100,20 +107,42 @@ def _layout(recorder: Recorder, function: Function, name: str, args: Arguments, 
 
 
 def _dense_strides(recorder: Recorder, tensor: torch.Tensor) -> tuple[int, ...] | None:
-    """The strides as run-time numbers, where memory has no gaps and each size is two or more, which becomes a fact:
-    then sizes and the order of dimensions, which guards hold, say them all.
+    """The strides as run-time numbers, where memory has no gaps and lies as an input's, and each size is two or more,
+    which becomes a fact: then sizes and the order of dimensions, which guards hold, say them all.
     """
     shape = tuple(tensor.shape)
     order = dense_order(shape, tensor.stride())
     if order is None or not recorder.symbolic or any(size < 2 for size in shape):
         return None
+    model = _laid_out_by(recorder, tensor)
+    if model is None:
+        return None
+    for size in recorder.sizes(model):
+        if type(size) is Integer:
+            recorder.relations.relate("<", expr(1), form_of(size))
     sizes = recorder.sizes(tensor)
     strides, step = [1] * len(shape), 1
     for axis in reversed(order):
         strides[axis], step = step, step * sizes[axis]
-        if type(sizes[axis]) is Integer:
-            recorder.relations.relate("<", expr(1), form_of(sizes[axis]))
     return tuple(strides)
+
+
+def _laid_out_by(recorder: Recorder, tensor: torch.Tensor) -> torch.Tensor | None:
+    """The input whose order in memory is that of the tensor, but for turned dimensions, whatever the sizes are; None
+    where sizes may decide it, as they decide whether ``reshape`` gives a view.
+    """
+    number = recorder.number(tensor)
+    for call in reversed(recorder.calls):
+        if number is None or number in recorder.inputs:
+            break
+        operands = set(refs((call.args, call.kwargs)))
+        if number not in refs(call.result) or number in operands:
+            continue
+        named = call.name.strip("_") in KEEP_ORDER and "memory_format" not in call.kwargs
+        if not named or len(operands) != 1 or call.result != Ref(number):
+            return None
+        number = operands.pop()
+    return recorder.tensors[number] if number is not None and number in recorder.inputs else None
 
 
 def _asked(strides: tuple[int, ...], value: Value, args: Arguments, kwargs: Keywords) -> Value:
