@@ -347,7 +347,7 @@ BENCHES = (
     ),
     Bench(
         "start",
-        "how a process starts: imports, cold and warm first calls; exported programs",
+        "how a process starts: imports, first calls, exported programs",
         start.TITLE,
         start.FIELDS,
         start_options,

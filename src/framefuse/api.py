@@ -15,7 +15,7 @@ import torch
 from framefuse import _native, logs
 from framefuse.backends import registry
 from framefuse.errors import UserError, kind_of
-from framefuse.ir import whole_kernels
+from framefuse.ir.marks import WHOLE
 from framefuse.native import abi
 from framefuse.options import Options, disabled, resolve
 from framefuse.runtime.doors import Door, OwnedCall
@@ -141,7 +141,7 @@ def kernel(function: Callable[..., Any]) -> Any:
     """
     if not isinstance(function, types.FunctionType) or _is_lazy(function):
         raise UserError(f"{kind_of(function)} cannot be one kernel. Give a Python function that returns its result")
-    whole_kernels.mark(function.__code__)
+    WHOLE[function.__code__] = function.__code__.co_qualname
     return compile(function, fullgraph=True)
 
 

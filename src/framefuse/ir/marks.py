@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from types import CodeType
+
+# The code of functions that must be one kernel, with their names.
+WHOLE: dict[CodeType, str] = {}
+
 # Attribute of a tensor that the user marked: dimension -> True where its size varies, False where it is a constant.
 DIMENSIONS = "_framefuse_dimensions"
 

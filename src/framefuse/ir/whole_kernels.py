@@ -6,34 +6,28 @@ from collections.abc import Iterable, Iterator
 from types import CodeType
 
 from framefuse.errors import Reason, UserError
+from framefuse.ir.marks import WHOLE
 from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul, Schedule
 from framefuse.ir.source import Line, Site
 from framefuse.ir.trace import Trace
 
-_marked: dict[CodeType, str] = {}  # the code of functions that must be one kernel, with their names
-
-
-def mark(code: CodeType) -> None:
-    """Holds the calls of a function to one kernel from now on."""
-    _marked[code] = code.co_qualname
-
 
 def refuse(reasons: Iterable[Reason | None]) -> None:
     """Raises UserError where one of these is why code of a marked function is not compiled."""
-    if not _marked:
+    if not WHOLE:
         return
     for reason in reasons:
         line = reason.line if reason is not None else None
-        code = next((code for code in _marked if line is not None and _is_of(line, code)), None)
+        code = next((code for code in WHOLE if line is not None and _is_of(line, code)), None)
         if reason is not None and line is not None and code is not None:
             raise _error(line, code, f"this cannot be part of a kernel: {reason.fact.rstrip('.')}")
 
 
 def hold(trace: Trace, schedule: Schedule) -> None:
     """Raises UserError where a call of a marked function becomes more than one kernel."""
-    if not _marked:
+    if not WHOLE:
         return
-    for code in _marked:
+    for code in WHOLE:
         lines, calls = _lines(trace, code)
         if not lines:
             continue
@@ -54,7 +48,7 @@ def hold(trace: Trace, schedule: Schedule) -> None:
 
 
 def _error(line: Line, code: CodeType, fact: str, advice: str = "Take it out of the function") -> UserError:
-    text = f"{line}\n    {line.text}\n{_marked[code]} is marked by framefuse.kernel, and {fact}. {advice}"
+    text = f"{line}\n    {line.text}\n{WHOLE[code]} is marked by framefuse.kernel, and {fact}. {advice}"
     return UserError(text)
 
 

@@ -31,7 +31,7 @@ NEWER = ("_flash_attention_forward_no_dropout_inplace",)  # than the oldest torc
 # Names that this build may lack: of other versions of torch, of builds for a device, of a library, or of our own.
 ELSEWHERE = frozenset((
     *NAMED_DIMENSIONS, *NEWER, "get is_hpu", "get is_ort", "is_vulkan_available", "_cuda_getDeviceCount",
-    "_cuda_is_available", "_cuda_isCurrentStreamCapturing", "nms", "wait_tensor", "copy_uncounted",
+    "_cuda_is_available", "_cuda_isCurrentStreamCapturing", "torchvision::nms", "wait_tensor", "copy_uncounted",
 ))  # fmt: skip
 
 
