@@ -15,6 +15,7 @@ Run it: each part asserts what its comment says.
                                                     (PaliGemma and LongT5 in transformers); a look at values behind
                                                     it is a break. They hear True under fullgraph=True, in exports,
                                                     and where transformers only spares itself a mask of ones
+                                                    or marks for other compilers
 """
 
 import logging

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import logging
 from typing import Any
 
 import torch
@@ -20,6 +21,22 @@ def pause(x: Any = None) -> None:
     print(end="")
 
 
+class Hearer(logging.Handler):
+    """Notes what it finds in the variable, and sets it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        SEEN.append(LEVEL.get())
+        LEVEL.set(LEVEL.get() + 10)
+
+
+def logger(name: str, handler: logging.Handler) -> logging.Logger:
+    made = logging.getLogger(name)
+    made.propagate, made.handlers = False, [handler]
+    return made
+
+
+SAYS = logger("framefuse.traps.says", logging.NullHandler())
+HEARD = logger("framefuse.traps.heard", Hearer())
 SEEN: list[Any] = []
 watched = torch.compiler.disable(pause)
 
@@ -121,6 +138,36 @@ def one_set_again_after_it_was_set_back_behind_a_break(compiled):
         y = x * LEVEL.get()
         LEVEL.reset(again)
         watched()
+        return y + LEVEL.get()
+
+    yield from called(compiled, f)
+
+
+@trap(traces=1, hits=4)
+def one_set_and_set_back_after_something_was_said(compiled):
+    def f(x):
+        SAYS.warning("said")
+        token = LEVEL.set(4)
+        y = x * LEVEL.get()
+        LEVEL.reset(token)
+        again = LEVEL.set(7)
+        y = y + LEVEL.get()
+        LEVEL.reset(again)
+        return y
+
+    yield from called(compiled, f)
+
+
+@trap(traces=4, hits=4)
+def one_set_before_something_is_said_and_set_back_after_it(compiled):
+    def f(x):
+        token = LEVEL.set(4)
+        HEARD.warning("said")
+        again = LEVEL.set(LEVEL.get() + 1)
+        y = x * LEVEL.get()
+        LEVEL.reset(again)
+        y = y + LEVEL.get()
+        LEVEL.reset(token)
         return y + LEVEL.get()
 
     yield from called(compiled, f)

@@ -162,6 +162,14 @@ def test_a_library_leaves_a_mask_to_the_graph_that_it_would_look_at_to_save_work
         assert f(torch.full((2,), number), settings).tolist() == [expected] * 2
 
 
+@pytest.mark.parametrize("name", ["lazy_initialization", "lazy_initialization_indexer"])
+def test_a_library_leaves_marks_for_other_compilers_out(name):
+    asks = asks_of_an_installed_library("transformers.cache_utils", name)
+    f = framefuse.compile(lambda x: asks(x) + 1)
+    for number in (1.0, 2.0, 3.0):
+        assert f(torch.full((2,), number)).tolist() == [number * 100 + 1] * 2
+
+
 def test_the_program_itself_is_told():
     f = framefuse.compile(lambda x: scaled(x) + 1)
     for number in (1.0, 2.0, 3.0):

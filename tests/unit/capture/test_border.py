@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.overrides import BaseTorchFunctionMode
 
 from framefuse.capture import record
 from framefuse.ir.stops import CATALOGUE
@@ -73,12 +74,22 @@ def test_special_tensors(name: str, recorded: bool) -> None:
 
 def test_modes_are_refused() -> None:
     x = torch.randn(3)
-    with torch.device("cpu"):
+    with BaseTorchFunctionMode():
+        made = record(double, (x,), {})
+    assert made.reason is not None and made.reason.code == "torch-mode" and torch.equal(made.value, x + x)
+    with torch.device("meta"):
         made = record(double, (x,), {})
     assert made.reason is not None and made.reason.code == "torch-mode" and torch.equal(made.value, x + x)
     inside: list[Any] = []
     torch.func.vmap(lambda row: inside.append(record(double, (row,), {})) or row)(x)
     assert inside[0].reason.code == "torch-mode"
+
+
+def test_the_mode_of_a_default_device_is_recorded_under() -> None:
+    x = torch.randn(3)
+    with torch.device("cpu"):
+        made = record(double, (x,), {})
+    assert made.trace is not None and torch.equal(made.value, x + x), str(made.reason)
 
 
 def test_recording_inside_a_recording() -> None:

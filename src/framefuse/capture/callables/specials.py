@@ -447,27 +447,35 @@ MASKS_LEFT_OUT = frozenset(
     )
 )
 
+# Those that ask whether to mark a cache for other compilers: no value depends on it, and each mark is a break.
+MARKS_LEFT_OUT = frozenset(
+    ("transformers.cache_utils", name) for name in ("lazy_initialization", "lazy_initialization_indexer")
+)
+
 
 @special(torch.compiler.is_compiling)
 def _is_compiling(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """The program itself is told. What is installed goes eager's way, since the other may be another result: optimizers
     compute step sizes in tensors, which round otherwise than floats, encoders leave out masks that what follows reads.
-    It is told where no break may be, and where it asks before it looks at a mask's values only to save work. What the
-    user keeps from compilers is told of none.
+    It is told where no break may be, and where it asks before it looks at a mask's values only to save work or marks
+    tensors for other compilers. What the user keeps from compilers is told of none.
     """
     own = frame.globals.get("__name__", "").startswith("torch.")
     kept = any(getattr(each.function, "_torchdynamo_disable", False) for each in machine.frames)
-    told = machine.exits.points is None or not is_installed(frame.code.code) or _looks_at_a_mask(machine.frames)
+    told = machine.exits.points is None or not is_installed(frame.code.code) or _spares_work(machine.frames)
     frame.stack.append(told and not own and not kept)
     return None
 
 
-def _looks_at_a_mask(frames: Sequence[Frame]) -> bool:
-    """Whether a library asks whether it may look at the values of a mask: where all are true it makes none. Where what
-    reads the mask sees more without one than with it (as Gemma inside PaliGemma does), the result is another.
+def _spares_work(frames: Sequence[Frame]) -> bool:
+    """Whether a library asks before it marks tensors, or whether it may look at the values of a mask: where all are
+    true it makes none. Where what reads the mask sees more without one than with it (as Gemma inside PaliGemma does),
+    the result is another.
     """
-    asks = any((each.globals.get("__name__"), each.code.code.co_name) in MASKS_LEFT_OUT for each in frames[-4:])
-    return asks and not any(
+    asking = {(each.globals.get("__name__"), each.code.code.co_name) for each in frames[-4:]}
+    if asking & MARKS_LEFT_OUT:
+        return True
+    return bool(asking & MASKS_LEFT_OUT) and not any(
         name == "config" and getattr(value, "__dict__", {}).get("use_bidirectional_attention")
         for each in frames
         for name, value in zip(each.code.local_names, each.locals, strict=False)

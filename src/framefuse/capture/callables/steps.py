@@ -110,9 +110,11 @@ def _context(
     recorder = machine.recorder
     sources = recorder.sources
     root = sources.source_of(variable)
-    if kwargs or root is None or root.is_argument or recorder.journal.spoken:
+    if kwargs or root is None or root.is_argument:
         return MISSING
     place = (id(variable), "context", None)
+    if recorder.journal.told_since(variable) and (name != "set" or place in sources.written):
+        return MISSING  # who hears what was said may ask for the variable or set it
     if name == "get" and len(args) <= 1:
         value = variable.get(MISSING)
         if place in sources.written:
