@@ -20,7 +20,8 @@ ANSWERING: dict[str, Answer] = {}  # what a row of the table says -> who answers
 KEEP_ORDER = frozenset((
     "t", "T", "mT", "transpose", "permute", "movedim", "moveaxis", "swapaxes", "swapdims", "detach", "clone",
     "mul", "rmul", "add", "radd", "sub", "rsub", "truediv", "div", "neg", "abs", "sin", "cos", "exp", "sqrt", "rsqrt",
-    "tanh", "sigmoid", "relu", "gelu", "silu", "square", "float", "half", "bfloat16", "double",
+    "tanh", "sigmoid", "relu", "gelu", "silu", "square", "float", "half", "bfloat16", "double", "empty_like",
+    "zeros_like", "ones_like",
 ))  # fmt: skip
 
 
