@@ -11,7 +11,7 @@ from framefuse.ir.graph import Graph
 from framefuse.ir.guards import Guards
 from framefuse.ir.passes import Step
 from framefuse.ir.plan import Plan
-from framefuse.ir.schedule import Schedule
+from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul, Schedule
 from framefuse.ir.trace import Trace
 from framefuse.ir.tuning import Chosen
 from framefuse.ir.values import Arguments, Function
@@ -60,6 +60,16 @@ class Compilation:
         """The names of what is there, in the order of the fields."""
         values = ((each.name, getattr(self, each.name, None)) for each in fields(self))
         return tuple(name for name, value in values if value is not None and value != ())
+
+    @property
+    def computes(self) -> bool:
+        """Whether its code has kernels or products of its own."""
+        return self.code is not None and any(isinstance(i, (RunKernel, RunMatmul)) for i in self.code.schedule.items)
+
+    @property
+    def calls_library(self) -> bool:
+        """Whether its code has calls of torch."""
+        return self.code is not None and any(isinstance(i, RunCall) for i in self.code.schedule.items)
 
     def forget_call(self) -> None:
         """Drops the values of the recorded call: what is compiled keeps no argument alive."""

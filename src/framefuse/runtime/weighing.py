@@ -16,7 +16,6 @@ import torch
 if TYPE_CHECKING:  # imported with the compiler
     from framefuse.runtime.compilation import Compilation
 
-OWN = frozenset(("RunKernel", "RunMatmul"))  # classes of what is not a call of torch, by name: they come late
 FIRST, LATER = 16, 8  # compiled calls before the first weighing, and how many times more before each one after it
 REST, LONGER = 256, 4  # eager calls after the first weighing that is lost, and how many times more after each one
 MOST = 1 << 30
@@ -67,9 +66,7 @@ def may_lose(stages: Compilation) -> bool:
     """
     if stages.code is None or stages.halves is not None or torch.are_deterministic_algorithms_enabled():
         return False
-    items = stages.code.schedule.items
-    kinds = {type(item).__name__ for item in items}
-    if "RunCall" not in kinds and kinds & OWN:
+    if stages.computes and not stages.calls_library:
         return False
     metas = [meta for meta in stages.trace.metas if meta is not None]
     return all(meta.device == "cpu" for meta in metas) and sum(math.prod(meta.sizes) for meta in metas) <= SMALL
@@ -81,5 +78,4 @@ def allowed(products: Sequence[Compilation], broken: bool) -> float:
         return SLOWER_FORWARD if torch.is_grad_enabled() else SLOWER
     if not all(map(may_lose, products)):
         return math.inf
-    items = [item for stages in products if stages.code is not None for item in stages.code.schedule.items]
-    return SLOWER if any(type(item).__name__ in OWN for item in items) else ALIKE
+    return SLOWER if any(stages.computes for stages in products) else ALIKE
