@@ -12,8 +12,22 @@ from framefuse.ir.values import Value
 READING = frozenset(("all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single"))
 
 
+class Committing:
+    """A call in which other processes take part: it is made once, whatever becomes of the rest."""
+
+    __slots__ = ()
+    commits = True
+
+
+class Finishing(Committing):
+    """One that waits: its operands are the memory that it gives as written, and what reads them comes behind it."""
+
+    __slots__ = ()
+    finishes = True
+
+
 @dataclass(frozen=True, slots=True)
-class Started:
+class Started(Committing):
     """Starts a functional collective, by its name in ``torch.ops._c10d_functional``, and gives what it fills; where
     ``waits``, once that is filled. The memory of operands is free to be used again.
     """
@@ -30,17 +44,12 @@ class Started:
         return filled
 
     @property
-    def commits(self) -> bool:
-        """Other processes take part in the call: it is made once, whatever becomes of the rest."""
-        return True
-
-    @property
     def __name__(self) -> str:
         return self.name
 
 
 @dataclass(frozen=True, slots=True)
-class Waited:
+class Waited(Finishing):
     """Waits until what a :class:`Started` call fills is there; gives it."""
 
     counts: int = 0
@@ -49,16 +58,6 @@ class Waited:
         for tensor in tensors:
             torch.ops._c10d_functional.wait_tensor(tensor)
         return tensors
-
-    @property
-    def commits(self) -> bool:
-        """What is computed from the tensors comes behind it."""
-        return True
-
-    @property
-    def finishes(self) -> bool:
-        """Its operands are the memory that it gives as written."""
-        return True
 
     @property
     def __name__(self) -> str:

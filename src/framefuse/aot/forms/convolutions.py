@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from framefuse.aot.forms.registry import form
-from framefuse.ir.values import Value
+from framefuse.ir.values import Function, Value
 
 
 def _each(value: Value, rank: int) -> list[Value]:
@@ -85,25 +85,15 @@ def _transposed(
     return result.squeeze(0) if alone else result
 
 
-@form(F.conv_transpose1d)
-def transposed_1d(
-    input: Tensor, weight: Tensor, bias: Value = None, stride: Value = 1, padding: Value = 0,
-    output_padding: Value = 0, groups: int = 1, dilation: Value = 1,
-) -> Tensor:  # fmt: skip
-    return _transposed(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
+def _transposed_of(rank: int) -> Function:
+    def transposed(
+        input: Tensor, weight: Tensor, bias: Value = None, stride: Value = 1, padding: Value = 0,
+        output_padding: Value = 0, groups: int = 1, dilation: Value = 1,
+    ) -> Tensor:  # fmt: skip
+        return _transposed(rank, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+    return transposed
 
 
-@form(F.conv_transpose2d)
-def transposed_2d(
-    input: Tensor, weight: Tensor, bias: Value = None, stride: Value = 1, padding: Value = 0,
-    output_padding: Value = 0, groups: int = 1, dilation: Value = 1,
-) -> Tensor:  # fmt: skip
-    return _transposed(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-@form(F.conv_transpose3d)
-def transposed_3d(
-    input: Tensor, weight: Tensor, bias: Value = None, stride: Value = 1, padding: Value = 0,
-    output_padding: Value = 0, groups: int = 1, dilation: Value = 1,
-) -> Tensor:  # fmt: skip
-    return _transposed(3, input, weight, bias, stride, padding, output_padding, groups, dilation)
+for _rank, _function in enumerate((F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d), 1):
+    form(_function)(_transposed_of(_rank))

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from framefuse.aot.forms.registry import Given, form
-from framefuse.ir.values import Value
+from framefuse.ir.values import Function, Value
 
 
 def _sizes(output_size: Value, rank: int) -> list[Value]:
@@ -51,31 +51,22 @@ def _largest(input: Tensor, output_size: Value, rank: int) -> Tensor:
     return input
 
 
-@form(F.adaptive_avg_pool1d, torch.adaptive_avg_pool1d)
-def average_1d(input: Tensor, output_size: Value) -> Tensor:
-    return _average(input, output_size, 1)
+def _average_of(rank: int) -> Function:
+    def average(input: Tensor, output_size: Value) -> Tensor:
+        return _average(input, output_size, rank)
+
+    return average
 
 
-@form(F.adaptive_avg_pool2d, torch._C._nn.adaptive_avg_pool2d)
-def average_2d(input: Tensor, output_size: Value) -> Tensor:
-    return _average(input, output_size, 2)
+def _largest_of(rank: int) -> Function:
+    def largest(input: Tensor, output_size: Value, return_indices: bool = False) -> Tensor:
+        return _largest(input, output_size, rank)
+
+    return largest
 
 
-@form(F.adaptive_avg_pool3d, torch._C._nn.adaptive_avg_pool3d)
-def average_3d(input: Tensor, output_size: Value) -> Tensor:
-    return _average(input, output_size, 3)
-
-
-@form(F.adaptive_max_pool1d, where=_is_unplaced)
-def largest_1d(input: Tensor, output_size: Value, return_indices: bool = False) -> Tensor:
-    return _largest(input, output_size, 1)
-
-
-@form(F.adaptive_max_pool2d, where=_is_unplaced)
-def largest_2d(input: Tensor, output_size: Value, return_indices: bool = False) -> Tensor:
-    return _largest(input, output_size, 2)
-
-
-@form(F.adaptive_max_pool3d, where=_is_unplaced)
-def largest_3d(input: Tensor, output_size: Value, return_indices: bool = False) -> Tensor:
-    return _largest(input, output_size, 3)
+form(F.adaptive_avg_pool1d, torch.adaptive_avg_pool1d)(_average_of(1))
+form(F.adaptive_avg_pool2d, torch._C._nn.adaptive_avg_pool2d)(_average_of(2))
+form(F.adaptive_avg_pool3d, torch._C._nn.adaptive_avg_pool3d)(_average_of(3))
+for _rank, _function in enumerate((F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d), 1):
+    form(_function, where=_is_unplaced)(_largest_of(_rank))

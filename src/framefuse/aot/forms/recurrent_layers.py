@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from framefuse.aot.forms.registry import Given, form
-from framefuse.ir.values import Value
+from framefuse.ir.values import Function, Value
 
 State = tuple[Tensor, ...]
 Cell = Callable[[Tensor, State, Tensor, Value], State]
@@ -84,34 +84,17 @@ def lstm(
     return result, hidden, cell
 
 
-@form(torch._VF.gru, where=_is_sure)
-def gru(
-    input: Tensor, hx: Tensor, params: Value, has_biases: bool, num_layers: int, dropout: float, train: bool,
-    bidirectional: bool, batch_first: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    result, (hidden,) = _layers(
-        _gru_cell, input, (hx,), params, has_biases, num_layers, bidirectional, batch_first
-    )
-    return result, hidden
+def _of_one_state(cell: Cell) -> Function:
+    def layer(
+        input: Tensor, hx: Tensor, params: Value, has_biases: bool, num_layers: int, dropout: float, train: bool,
+        bidirectional: bool, batch_first: bool,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        result, (hidden,) = _layers(cell, input, (hx,), params, has_biases, num_layers, bidirectional, batch_first)
+        return result, hidden
+
+    return layer
 
 
-@form(torch._VF.rnn_tanh, where=_is_sure)
-def rnn_tanh(
-    input: Tensor, hx: Tensor, params: Value, has_biases: bool, num_layers: int, dropout: float, train: bool,
-    bidirectional: bool, batch_first: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    result, (hidden,) = _layers(
-        _tanh_cell, input, (hx,), params, has_biases, num_layers, bidirectional, batch_first
-    )
-    return result, hidden
-
-
-@form(torch._VF.rnn_relu, where=_is_sure)
-def rnn_relu(
-    input: Tensor, hx: Tensor, params: Value, has_biases: bool, num_layers: int, dropout: float, train: bool,
-    bidirectional: bool, batch_first: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    result, (hidden,) = _layers(
-        _relu_cell, input, (hx,), params, has_biases, num_layers, bidirectional, batch_first
-    )
-    return result, hidden
+form(torch._VF.gru, where=_is_sure)(_of_one_state(_gru_cell))
+form(torch._VF.rnn_tanh, where=_is_sure)(_of_one_state(_tanh_cell))
+form(torch._VF.rnn_relu, where=_is_sure)(_of_one_state(_relu_cell))

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from framefuse.aot.forms.registry import Given, form, walked
-from framefuse.ir.values import Value
+from framefuse.ir.values import Function, Value
 
 CUBIC = -0.75  # the constant of torch's cubic convolution
 
@@ -54,19 +54,24 @@ def _nearest(input: Tensor, output_size: Value, scales: Value, shift: float) -> 
     return input
 
 
-def _linear(input: Tensor, output_size: Value, aligned: bool, scales: Value) -> Tensor:
+def _separably(input: Tensor, output_size: Value, aligned: bool, scales: Value, resample: Function) -> Tensor:
+    """``resample(values, dimension, places)`` along one dimension after the other; 16-bit floats as 32-bit ones."""
     sizes = _sizes(input, output_size, scales)
-    steps = _steps(input, sizes, scales, aligned)
     wide = input if input.dtype is torch.float64 else input.to(torch.float32)
-    for place, (size, step) in enumerate(zip(sizes, steps, strict=True)):
-        dim, last = 2 + place, input.shape[2 + place] - 1
+    for place, (size, step) in enumerate(zip(sizes, _steps(input, sizes, scales, aligned), strict=True)):
         at = torch.arange(size, dtype=wide.dtype)
-        at = at * step if aligned else ((at + 0.5) * step - 0.5).clamp(min=0)
-        before = at.floor().to(torch.int64).clamp(max=last)
-        behind = (before + 1).clamp(max=last)
-        weight = _along((at - before).clamp(0, 1), wide, dim)
-        wide = wide.index_select(dim, before) * (1 - weight) + wide.index_select(dim, behind) * weight
+        wide = resample(wide, 2 + place, at * step if aligned else (at + 0.5) * step - 0.5)
     return wide.to(input.dtype)
+
+
+def _linearly(values: Tensor, dim: int, at: Tensor) -> Tensor:
+    """By the two neighbours of each place; before the first element there is the first."""
+    last = values.shape[dim] - 1
+    at = at.clamp(min=0)
+    before = at.floor().to(torch.int64).clamp(max=last)
+    behind = (before + 1).clamp(max=last)
+    weight = _along((at - before).clamp(0, 1), values, dim)
+    return values.index_select(dim, before) * (1 - weight) + values.index_select(dim, behind) * weight
 
 
 def _cubic_near(x: Tensor) -> Tensor:
@@ -77,24 +82,16 @@ def _cubic_far(x: Tensor) -> Tensor:
     return ((CUBIC * x - 5 * CUBIC) * x + 8 * CUBIC) * x - 4 * CUBIC
 
 
-def _cubic(input: Tensor, output_size: Value, aligned: bool, scales: Value) -> Tensor:
-    """Cubic convolution (Keys, 1981), with the border repeated."""
-    sizes = _sizes(input, output_size, scales)
-    steps = _steps(input, sizes, scales, aligned)
-    wide = input if input.dtype is torch.float64 else input.to(torch.float32)
-    for place, (size, step) in enumerate(zip(sizes, steps, strict=True)):
-        dim, last = 2 + place, input.shape[2 + place] - 1
-        at = torch.arange(size, dtype=wide.dtype)
-        at = at * step if aligned else (at + 0.5) * step - 0.5
-        whole = at.floor()
-        part, first = at - whole, whole.to(torch.int64)
-        weights = [_cubic_far(part + 1), _cubic_near(part), _cubic_near(1 - part), _cubic_far(2 - part)]
-        taps = [
-            wide.index_select(dim, (first + number - 1).clamp(0, last)) * _along(weight, wide, dim)
-            for number, weight in enumerate(weights)
-        ]
-        wide = taps[0] + taps[1] + taps[2] + taps[3]
-    return wide.to(input.dtype)
+def _cubically(values: Tensor, dim: int, at: Tensor) -> Tensor:
+    """By the four neighbours of each place (cubic convolution: Keys, 1981), with the border repeated."""
+    last, whole = values.shape[dim] - 1, at.floor()
+    part, first = at - whole, whole.to(torch.int64)
+    weights = [_cubic_far(part + 1), _cubic_near(part), _cubic_near(1 - part), _cubic_far(2 - part)]
+    taps = [
+        values.index_select(dim, (first + number - 1).clamp(0, last)) * _along(weight, values, dim)
+        for number, weight in enumerate(weights)
+    ]
+    return taps[0] + taps[1] + taps[2] + taps[3]
 
 
 @form(torch._C._nn.upsample_nearest1d, torch._C._nn.upsample_nearest2d, torch._C._nn.upsample_nearest3d)
@@ -113,12 +110,12 @@ def nearest_exact(input: Tensor, output_size: Value, scale_factors: Value = None
 
 @form(torch._C._nn.upsample_linear1d, torch._C._nn.upsample_bilinear2d, torch._C._nn.upsample_trilinear3d)
 def linear(input: Tensor, output_size: Value, align_corners: bool, scale_factors: Value = None) -> Tensor:
-    return _linear(input, output_size, align_corners, scale_factors)
+    return _separably(input, output_size, align_corners, scale_factors, _linearly)
 
 
 @form(torch._C._nn.upsample_bicubic2d)
 def cubic(input: Tensor, output_size: Value, align_corners: bool, scale_factors: Value = None) -> Tensor:
-    return _cubic(input, output_size, align_corners, scale_factors)
+    return _separably(input, output_size, align_corners, scale_factors, _cubically)
 
 
 def _is_flat(given: Given) -> bool:

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from framefuse.capture.facts.numbers import TRACKED, strip
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.state import casts_now
+from framefuse.ir.collectives import Committing, Finishing
 from framefuse.ir.facts import Source
 from framefuse.ir.trace import Call, Ref
 from framefuse.ir.values import Arguments, Function, Keywords, Value
@@ -50,7 +51,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Collective:
+class Collective(Committing):
     """A collective as a call of its tensors, one after the other, and its group; the first ``written`` are those that
     it writes.
 
@@ -71,17 +72,12 @@ class Collective:
             tensors[0].__dict__[HANDLE] = work
 
     @property
-    def commits(self) -> bool:
-        """Other processes take part in the call: it is made once, whatever becomes of the rest."""
-        return True
-
-    @property
     def __name__(self) -> str:
         return self.function.__name__
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Finishing):
     """Waits until the tensors that a :class:`Collective` started to fill are there; gives them."""
 
     counts: int = 0
@@ -89,16 +85,6 @@ class Wait:
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         tensors[0].__dict__.pop(HANDLE).wait()
         return tensors
-
-    @property
-    def commits(self) -> bool:
-        """It may only be called once."""
-        return True
-
-    @property
-    def finishes(self) -> bool:
-        """Its operands are the memory that it gives as written."""
-        return True
 
     @property
     def __name__(self) -> str:
