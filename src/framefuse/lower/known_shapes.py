@@ -95,6 +95,15 @@ def one_hot(lo: Lowering, tensor: Node, num_classes: Value = -1) -> Shapes:
     return Shapes(((*tensor.shape, expr(num_classes)),))
 
 
+@rule("_grouped_mm", "F.grouped_mm")
+def grouped_mm(lo: Lowering, mat_a: Node, mat_b: Node, offs: Node | None = None, **options: Value) -> Shapes:
+    if len(mat_b.shape) != 3:
+        raise Unsupported("groups along the dimension that is summed")
+    lo.same_size(mat_a.shape[-1], mat_b.shape[1], "a grouped product")
+    groups = () if len(mat_a.shape) == 2 else (lo.same_size(mat_a.shape[0], mat_b.shape[0], "groups"),)
+    return Shapes(((*groups, mat_a.shape[-2], mat_b.shape[2]),))
+
+
 @rule("torch.rand", "torch.randn", "torch.empty")
 def made(lo: Lowering, *size: Value, **options: Value) -> Shapes:
     return Shapes((lo.shape_of(*((options["size"],) if "size" in options else size)),))

@@ -98,3 +98,28 @@ def test_repeated_a_number_of_times_has_known_sizes():
         x = torch.randn(3, 4)
         torch.testing.assert_close(fast(x), [row + 1 for row in x.repeat_interleave(2, 0)])
     assert fast.__framefuse__.dispatch.hits == 1, fast.__framefuse__.reasons
+
+
+@pytest.mark.parametrize("product", [torch._grouped_mm, F.grouped_mm])
+def test_experts_of_one_grouped_product_are_one_graph(product):
+    """Torch's form without data refuses float32, so sizes of the product would be known only at run time."""
+
+    def experts(x, weights, counts):
+        gate, up = product(x, weights, offs=counts).chunk(2, dim=-1)
+        return F.silu(gate) * up + x[:, :4]
+
+    fast = framefuse.compile(experts)
+    weights, counts = torch.randn(3, 8, 8), torch.tensor([2, 3, 6], dtype=torch.int32)
+    for more in (0, 2, 4, 1):
+        given = torch.randn(6 + more, 8), weights, counts + torch.tensor([0, 0, more], dtype=torch.int32)
+        torch.testing.assert_close(fast(*given), experts(*given))
+    state = fast.__framefuse__
+    assert len(state.products) == 1 and not state.breaks and state.dispatch.hits >= 2
+
+
+def test_several_grouped_products_without_offsets():
+    fast = framefuse.compile(lambda x, y: F.grouped_mm(x, y).relu().reshape(-1))
+    for groups in (2, 2, 5, 3):
+        x, y = torch.randn(groups, 4, 8), torch.randn(groups, 8, 12)
+        torch.testing.assert_close(fast(x, y), F.grouped_mm(x, y).relu().reshape(-1))
+    assert fast.__framefuse__.dispatch.hits >= 2
