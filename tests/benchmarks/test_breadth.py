@@ -40,3 +40,15 @@ def test_a_model_that_crashes_or_cannot_be_made_is_a_row():
         raise tiny_models.NotMade("no way")
 
     assert breadth.apart(unmade, "it")["equal"] == "not run: NotMade: no way"
+
+
+# Widths that depend on each other, a layer of each kind, no number of experts by default, labels for a loss.
+@pytest.mark.parametrize(
+    "name", ["Qwen2VLTextModel", "KimiLinearModel", "Dots1Model", "AlbertForSequenceClassification"]
+)
+def test_classes_whose_sizes_depend_on_each_other_are_made_small(name):
+    made = tiny_models.tiny(name)
+    assert sum(weight.numel() for weight in made.module.parameters()) < 10_000_000
+    with torch.no_grad():
+        result = made.module(**made.arguments(3, 2))
+    assert ("loss" in result) == ("labels" in made.arguments(0, 1)) == name.endswith("Classification")
