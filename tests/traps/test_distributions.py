@@ -58,7 +58,8 @@ def test_a_distribution_gives_what_it_gives_under_eager(name: str, validate: boo
     assert framefuse.explain(compiled).hits == hits + 1
 
 
-def test_arguments_are_validated_at_each_call() -> None:
+def test_arguments_are_validated_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(d.Distribution, "_validate_args", True)  # torch.compile in an earlier test turns that off
     compiled = framefuse.compile(lambda x, scale: d.Normal(x, scale).log_prob(x + 1))
     for _ in range(3):
         compiled(torch.randn(4), torch.rand(4) + 1)
