@@ -31,6 +31,8 @@ CALLS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "movedim": lambda x, dim: x.movedim(dim, 0) * 2,
     "flatten": lambda x, dim: x.flatten(0, dim) * 2,
     "size": lambda x, dim: x * x.size(dim),
+    "stride": lambda x, dim: x * x.stride(dim),
+    "stride of a result": lambda x, dim: x * (x * 2).stride(dim=dim),
     "a transform": lambda x, dim: torch.fft.fftn(x, dim=(dim,)).abs(),
     "a transform, by place": lambda x, dim: torch.fft.rfft(x, None, dim).abs(),
 }

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import itertools
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import torch
 from tests.traps.trap import Table, Trap, hold, outcome
 from torch import nn
@@ -53,6 +56,55 @@ def arithmetic_that_leaves_63_bits(compiled):
     f = compiled(lambda x, n: (x + 1, n * n + 1))
     for n in (3, 4, 2**40, 5, -(2**40), 2**31):
         yield f(torch.ones(2), n)
+
+
+CALLS_THAT_RAISE = {
+    "isinstance with a keyword": lambda x: isinstance(x, torch.Tensor, invalid=True),
+    "len with a keyword": lambda x: len([x], of=1),
+    "iter with a keyword": lambda x: iter([x], of=1),
+    "vars of two": lambda x: vars(x, x),
+    "locals of one": lambda x: locals(x),
+    "globals of one": lambda x: globals(x),
+    "any by a keyword": lambda x: any(iterable=[x]),
+    "a sum of four": lambda x: sum([x], 0, 0, 0),
+    "map without arguments": lambda x: map(len),
+    "map over a number": lambda x: map(str, x.ndim),
+    "filter over None": lambda x: filter(lambda part: part, None),
+    "zip of a number": lambda x: zip([x], 1),
+    "accumulate of a function": lambda x: itertools.accumulate(lambda part: part, [x]),
+    "groupby of a number": lambda x: itertools.groupby(x.ndim, lambda part: part),
+    "a map over no dimension": lambda x: map(torch.sin, x.sum()),
+}
+
+
+@pytest.mark.parametrize("name", CALLS_THAT_RAISE)
+def test_a_call_that_builtins_refuse(name: str) -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        @compiled
+        def f(x: Any) -> Any:
+            y = x * 2
+            try:
+                CALLS_THAT_RAISE[name](y)
+            except TypeError:
+                return y + 1
+            return y
+
+        for number in range(3):
+            yield f(torch.full((2,), float(number)))
+
+    hold(Trap(program, traces=2, hits=1, waits=("raises",)))  # where the call is a step, its error ends the recording
+
+
+@trap(traces=1, hits=2)
+def arguments_of_builtins_by_name(compiled):
+    @compiled
+    def f(x):
+        parts = itertools.accumulate([x, x + 1, x * 2], func=lambda a, b: a * b, initial=x)
+        pairs = dict(((key, x * key) for key in (1, 2)), iterable=x)
+        return list(parts), pairs
+
+    for number in range(3):
+        yield f(torch.full((2,), float(number)))
 
 
 @trap(traces=1, hits=1)

@@ -18,9 +18,11 @@ from framefuse.capture.interp.registry import (
     SHORTCUTS,
     SPECIALS,
     TRANSFORMS,
+    begins,
     equivalent_of,
     form_of,
     needs_python,
+    takes,
 )
 from framefuse.capture.program import leaves
 from framefuse.capture.program.bound import unbound
@@ -65,7 +67,7 @@ class Calls:
             kind = type(target)
             if kind is types.FunctionType:
                 special = SPECIALS.get(target)
-                if special is not None:
+                if special is not None and takes(target, args, kwargs):
                     return self._special(special, frame, target, args, kwargs, continuation)
                 if leaves.is_transform(target):
                     return self._special(TRANSFORMS[0], frame, target, (target, *args), kwargs, continuation)
@@ -96,6 +98,8 @@ class Calls:
                     special = SPECIALS.get(target)
                 except TypeError:
                     special = None
+                if special is not None and not takes(target, args, kwargs):
+                    break
                 if special is None and kind is types.MethodWrapperType:
                     special = SPECIALS.get((target.__name__, target.__objclass__))
                     if special is not None:
@@ -250,14 +254,14 @@ class Calls:
         if has_finalizer(cls):
             self.recorder.kill("finalizer", f"{cls.__name__}.__del__")
         special = SPECIALS.get(cls)
-        if special is not None:
+        if special is not None and takes(cls, args, kwargs):
             outcome = self._sealed(special, frame, args, kwargs, continuation)
             if outcome is not MISSING:
                 if outcome is None and continuation is not None:
                     self.machine.finish(frame, frame.stack.pop(), continuation)
                 return outcome
         in_python = equivalent_of(cls, (*args, *kwargs.values()), self.recorder.relations.tracked)
-        if in_python is not None:
+        if in_python is not None and begins(in_python, args, kwargs):
             return self.call(frame, in_python, args, kwargs, continuation)
         method = python_method(type(cls), "__call__")
         if method is not None:

@@ -7,6 +7,9 @@ its policy.
 from __future__ import annotations
 
 import functools
+import inspect
+import itertools
+import math
 import types
 from collections.abc import Callable, Hashable, Mapping
 from contextvars import ContextVar
@@ -19,14 +22,30 @@ from framefuse.capture.interp.machine import Handler, Machine, Special
 from framefuse.capture.program.decoded import HANDLERS
 from framefuse.capture.program.frame import Frame, InterpretedGenerator, Pending
 from framefuse.capture.program.lookups import goes_by_index, python_method, runs_program
-from framefuse.capture.program.natives import NATIVES, Columns, Native, known_as, row
+from framefuse.capture.program.natives import NATIVES, STANDS_FOR, Columns, Native, known_as, row
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 S = TypeVar("S", bound=Special)
 H = TypeVar("H", bound=Handler)
 
+class Arity(NamedTuple):
+    """How many positional arguments a callable takes, and what it takes by name too."""
+
+    least: float
+    most: float
+    signature: inspect.Signature
+
+
 # What is done in place of the call, by the callable, or by name and class where a method is bound.
 SPECIALS: dict[Hashable, Special] = {}
+ARITIES: dict[Hashable, Arity | None] = {}
+# What builtins take by position that do not say it themselves.
+_ONE, _ANOTHER = (inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in ("one", "another"))
+UNTOLD: dict[Hashable, tuple[inspect.Parameter, ...]] = {
+    iter: (_ONE, _ANOTHER.replace(default=None)),
+    vars: (_ONE.replace(default=None),),
+    bool: (_ONE.replace(default=False),),
+}
 # Functions of libraries that are imported late, by module and name: whether a call of these can be one of the Python.
 NAMED_EQUIVALENTS: dict[tuple[str, str], tuple[Callable[[Arguments, Keywords], bool], Function]] = {}
 class Form(NamedTuple):
@@ -84,6 +103,34 @@ def special(*targets: Hashable, **columns: Unpack[Columns]) -> Callable[[S], S]:
     return register
 
 
+def _arity(target: Hashable) -> Arity | None:
+    """None for what is no callable but a name and a class, and for what does not say."""
+    try:
+        signature = inspect.Signature(UNTOLD[target]) if target in UNTOLD else inspect.signature(target)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+    places = [p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    more = any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
+    needed = any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in signature.parameters.values())
+    least = math.inf if needed else sum(p.default is p.empty for p in places)
+    return Arity(least, math.inf if more else len(places), signature)
+
+
+def takes(target: Hashable, args: Arguments, kwargs: Keywords) -> bool:
+    """Whether a callable takes these arguments; where it does not, what stands in for it is no help: it raises."""
+    try:
+        arity = ARITIES[target]
+    except KeyError:
+        arity = ARITIES[target] = _arity(target)
+    if arity is None or (not kwargs and arity.least <= len(args) <= arity.most):
+        return True
+    try:
+        arity.signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
 def marked(target: Function, special: Special) -> None:
     """Registers what calls of a function do that the user marked: instead of an earlier mark, or of the row's own."""
     NATIVES[target] = known_as(target)._replace(special=True, equivalent=None)
@@ -95,6 +142,9 @@ PLAIN_ITERABLES = frozenset(
 )
 
 
+ITERABLE = ("iterable", "data", "selectors")  # what the arguments are called that an iterator of C asks for theirs
+
+
 def equivalent_of(target: Function, args: Arguments, tracked: bool) -> Function | None:
     """The Python that the interpreter runs in place of this call of native code; None where that may run: it calls
     nothing of the program's, and gives no run-time number (there are some where they are ``tracked``) to native code.
@@ -104,6 +154,26 @@ def equivalent_of(target: Function, args: Arguments, tracked: bool) -> Function 
         return None
     calls = row.calls and (any(map(runs_program, args)) or (tracked and bool(args)) or any(map(_holds_more, args)))
     return row.equivalent if calls or needs_python(args, *row.asks) else None
+
+
+def begins(function: Function, args: Arguments, kwargs: Keywords) -> bool:
+    """Whether the iterator that a generator ``function`` stands for can be made. One of C takes its arguments, and asks
+    them for their iterators, when it is made; a generator when it first runs.
+    """
+    if not function.__code__.co_flags & inspect.CO_GENERATOR:
+        return True
+    if not takes(function, args, kwargs):
+        return False
+    given = inspect.signature(function).bind(*args, **kwargs).arguments
+    several = given.get("iterables", ()) if STANDS_FOR.get(function) is not itertools.chain else ()  # it asks late
+    return all(map(_is_iterable, (*several, *(given[name] for name in ITERABLE if name in given))))
+
+
+def _is_iterable(value: Value) -> bool:
+    if isinstance(value, torch.Tensor) and type(value).__iter__ is torch.Tensor.__iter__:
+        return value.ndim > 0
+    kind = type(value)
+    return getattr(kind, "__iter__", None) is not None or hasattr(kind, "__getitem__")
 
 
 def _holds_more(value: Value) -> bool:

@@ -17,27 +17,27 @@ ABSENT = object()
 
 
 @equivalent(list, pure=True, keeps=True, takes="keys")
-def list_(iterable: Value = ()) -> list[Value]:
+def list_(iterable: Value = (), /) -> list[Value]:
     return [value for value in iterable]  # noqa: C416
 
 
 @equivalent(tuple, pure=True, keeps=True, takes="keys")
-def tuple_(iterable: Value = ()) -> tuple[Value, ...]:
+def tuple_(iterable: Value = (), /) -> tuple[Value, ...]:
     return (*[value for value in iterable],)  # noqa: C416
 
 
 @equivalent(set, pure=True, keeps=True, takes="keys", orderless=True)
-def set_(iterable: Value = ()) -> set[Value]:
+def set_(iterable: Value = (), /) -> set[Value]:
     return {value for value in iterable}  # noqa: C416
 
 
 @equivalent(frozenset, pure=True, keeps=True, takes="keys", orderless=True)
-def frozenset_(iterable: Value = ()) -> frozenset[Value]:
+def frozenset_(iterable: Value = (), /) -> frozenset[Value]:
     return frozenset([value for value in iterable])  # noqa: C416
 
 
 @equivalent(dict, pure=True, keeps=True, takes="all")
-def dict_(iterable: Value = (), **named: Value) -> dict[Value, Value]:
+def dict_(iterable: Value = (), /, **named: Value) -> dict[Value, Value]:
     if hasattr(iterable, "keys"):
         return {**{key: iterable[key] for key in iterable.keys()}, **named}
     return {**{key: value for key, value in iterable}, **named}  # noqa: C416
@@ -57,7 +57,7 @@ def contains_(container: Value, wanted: Value) -> bool:
 
 
 @equivalent(any, pure=True, asks=TRUTH, orderless=True)
-def any_(iterable: Value) -> bool:
+def any_(iterable: Value, /) -> bool:
     for value in iterable:
         if value:
             return True
@@ -65,7 +65,7 @@ def any_(iterable: Value) -> bool:
 
 
 @equivalent(all, pure=True, asks=TRUTH, orderless=True)
-def all_(iterable: Value) -> bool:
+def all_(iterable: Value, /) -> bool:
     for value in iterable:
         if not value:
             return False
@@ -97,17 +97,17 @@ def enumerate_(iterable: Value, start: int = 0) -> Value:
 @equivalent(
     map, pure=True, keeps=True, calls=True, walks="last", asks=(*MADE_FROM, "__bool__", "__abs__", "__hash__")
 )  # fmt: skip
-def map_(function: Value, *iterables: Value) -> Value:
-    if len(iterables) == 1:
-        for value in iterables[0]:
+def map_(function: Value, iterable: Value, /, *iterables: Value) -> Value:
+    if not iterables:
+        for value in iterable:
             yield function(value)
     else:
-        for values in zip(*iterables):  # noqa: B905
+        for values in zip(iterable, *iterables):  # noqa: B905
             yield function(*values)
 
 
 @equivalent(filter, pure=True, keeps=True, calls=True, walks="last", asks=TRUTH)
-def filter_(function: Value, iterable: Value) -> Value:
+def filter_(function: Value, iterable: Value, /) -> Value:
     for value in iterable:
         if value if function is None else function(value):
             yield value

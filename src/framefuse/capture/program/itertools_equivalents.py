@@ -21,19 +21,19 @@ def chain_(*iterables: Value) -> Value:
 
 
 @equivalent(itertools.accumulate, pure=True, calls=True, asks=("__add__", "__radd__"))
-def accumulate_(iterable: Value, function: Value = None, *, initial: Value = None) -> Value:
+def accumulate_(iterable: Value, func: Value = None, *, initial: Value = None) -> Value:
     iterator = iter(iterable)
     total = next(iterator, ABSENT) if initial is None else initial
     if total is ABSENT:
         return
     yield total
     for value in iterator:
-        total = total + value if function is None else function(total, value)
+        total = total + value if func is None else func(total, value)
         yield total
 
 
 @equivalent(itertools.dropwhile, pure=True, calls=True, asks=TRUTH)
-def dropwhile_(predicate: Value, iterable: Value) -> Value:
+def dropwhile_(predicate: Value, iterable: Value, /) -> Value:
     iterator = iter(iterable)
     for value in iterator:
         if not predicate(value):
@@ -44,7 +44,7 @@ def dropwhile_(predicate: Value, iterable: Value) -> Value:
 
 
 @equivalent(itertools.takewhile, pure=True, calls=True, asks=TRUTH)
-def takewhile_(predicate: Value, iterable: Value) -> Value:
+def takewhile_(predicate: Value, iterable: Value, /) -> Value:
     for value in iterable:
         if not predicate(value):
             return
@@ -52,14 +52,14 @@ def takewhile_(predicate: Value, iterable: Value) -> Value:
 
 
 @equivalent(itertools.filterfalse, pure=True, calls=True, asks=TRUTH)
-def filterfalse_(predicate: Value, iterable: Value) -> Value:
+def filterfalse_(predicate: Value, iterable: Value, /) -> Value:
     for value in iterable:
         if not (value if predicate is None else predicate(value)):
             yield value
 
 
 @equivalent(itertools.starmap, pure=True, calls=True)
-def starmap_(function: Value, iterable: Value) -> Value:
+def starmap_(function: Value, iterable: Value, /) -> Value:
     for values in iterable:
         yield function(*values)
 
@@ -92,7 +92,7 @@ def groupby_(iterable: Value, key: Value = None) -> Value:
 
 
 @equivalent(itertools.islice, pure=True, shallow=True, iterates=True)
-def islice_(iterable: Value, *bounds: Value) -> Value:
+def islice_(iterable: Value, /, *bounds: Value) -> Value:
     itertools.islice((), *bounds)  # raises what eager raises
     return _slice_of(iter(iterable), slice(*bounds))
 
@@ -117,7 +117,7 @@ def _slice_of(iterator: Value, bounds: Value) -> Value:
 
 
 @equivalent(itertools.cycle, pure=True, shallow=True, iterates=True)
-def cycle_(iterable: Value) -> Value:
+def cycle_(iterable: Value, /) -> Value:
     values = []
     for value in iterable:
         values.append(value)
@@ -128,7 +128,7 @@ def cycle_(iterable: Value) -> Value:
 
 
 @equivalent(itertools.pairwise, pure=True, shallow=True, iterates=True)
-def pairwise_(iterable: Value) -> Value:
+def pairwise_(iterable: Value, /) -> Value:
     iterator = iter(iterable)
     first = next(iterator, ABSENT)
     for value in iterator:
@@ -161,7 +161,7 @@ def compress_(data: Value, selectors: Value) -> Value:
 
 
 @equivalent(itertools.tee, pure=True, shallow=True, iterates=True)
-def tee_(iterable: Value, n: int = 2) -> Value:
+def tee_(iterable: Value, n: int = 2, /) -> Value:
     itertools.tee((), n)  # raises what eager raises
     iterator = iter(iterable)
     waiting: list[list[Value]] = [[] for _ in range(n)]
@@ -208,14 +208,14 @@ def deque_(iterable: Value = (), maxlen: Value = None) -> Value:
 
 
 @equivalent(math.prod, pure=True, keeps_numbers=True, asks=(*CONVERSIONS, "__mul__", "__rmul__"))
-def prod_(iterable: Value, *, start: Value = 1) -> Value:
+def prod_(iterable: Value, /, *, start: Value = 1) -> Value:
     for value in iterable:
         start = start * value
     return start
 
 
 @equivalent(operator.indexOf, pure=True, iterates=True, compares=COMPARISONS)
-def indexOf_(iterable: Value, wanted: Value) -> int:
+def indexOf_(iterable: Value, wanted: Value, /) -> int:
     for place, value in enumerate(iterable):
         if wanted in (value,):  # the same object, or equal
             return place
@@ -223,7 +223,7 @@ def indexOf_(iterable: Value, wanted: Value) -> int:
 
 
 @equivalent(operator.countOf, pure=True, iterates=True, compares=COMPARISONS)
-def countOf_(iterable: Value, wanted: Value) -> int:
+def countOf_(iterable: Value, wanted: Value, /) -> int:
     count = 0
     for value in iterable:
         if wanted in (value,):  # the same object, or equal

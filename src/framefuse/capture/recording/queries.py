@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from framefuse.capture.facts.numbers import Float, Integer, bare, form_of
+from framefuse.capture.facts.numbers import Float, Integer, bare, form_of, pin_nested
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.tensors import dense_order
 from framefuse.ir.numbers import expr
@@ -35,8 +35,15 @@ def answers(answer: str) -> Callable[[Answer], Answer]:
     return register
 
 
+def _decide(args: Arguments, kwargs: Keywords) -> None:
+    """The answer is that for these very numbers."""
+    pin_nested(args)
+    pin_nested(kwargs)
+
+
 @answers("metadata")
 def _constant(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
+    _decide(args, kwargs)
     for value in args:
         if isinstance(value, torch.Tensor):
             recorder.number(value)
@@ -82,6 +89,7 @@ def _length(recorder: Recorder, function: Function, name: str, args: Arguments, 
 
 @answers("offset")
 def _offset(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
+    _decide(args, kwargs)
     recorder.number(args[0])
     value = function(*args, **kwargs)
     recorder.kill("tensor-attribute", name)
@@ -90,6 +98,7 @@ def _offset(recorder: Recorder, function: Function, name: str, args: Arguments, 
 
 @answers("strides")
 def _layout(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
+    _decide(args, kwargs)
     tensor = args[0]
     number = recorder.number(tensor)
     value = function(*args, **kwargs)
@@ -261,12 +270,14 @@ def _dropout(recorder: Recorder, function: Function, name: str, args: Arguments,
 
 @answers("grad_mode")
 def _grad_mode(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
+    _decide(args, kwargs)
     recorder.guard_gradients()
     return function(*args, **kwargs)
 
 
 @answers("state")
 def _state(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
+    _decide(args, kwargs)
     return function(*args, **kwargs)
 
 

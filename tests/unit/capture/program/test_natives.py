@@ -7,6 +7,7 @@ import builtins
 import collections
 import copy
 import functools
+import inspect
 import itertools
 import math
 import operator
@@ -52,6 +53,21 @@ def test_a_second_row_of_a_callable_is_refused() -> None:
         with pytest.raises(ValueError, match="has a row already"):
             register(lambda *given: None)
     assert SPECIALS[len] is not None and known_as(any).equivalent.__name__ == "any_"  # type: ignore[union-attr]
+
+
+def test_equivalents_take_what_they_stand_for() -> None:
+    """By the same names where it takes arguments by name, and by place alone where it does that."""
+    for target, native in NATIVES.items():
+        try:
+            told = inspect.signature(target)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            continue
+        if native.equivalent is None:
+            continue
+        taken = inspect.signature(native.equivalent)
+        for own, other in zip(told.parameters.values(), taken.parameters.values(), strict=True):
+            assert own.kind is other.kind, (target, own, other)
+            assert own.kind is own.POSITIONAL_ONLY or own.name == other.name, (target, own, other)
 
 
 def test_every_builtin_has_a_row() -> None:
