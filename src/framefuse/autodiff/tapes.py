@@ -13,6 +13,7 @@ import torch
 
 from framefuse.autodiff.library import Order, calls, order_of
 from framefuse.autodiff.registry import Given, Gradient
+from framefuse.autodiff.small_walks import chain_walked
 from framefuse.errors import Stop
 from framefuse.ir.builder import Builder
 from framefuse.ir.graph import Arg, Node, Path
@@ -26,6 +27,7 @@ keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_kee
 # torch.autograd.grad without what Python looks at first, which takes longer than a small gradient; the engine looks
 # at sizes and types again.
 walked: Callable[..., Value] = torch.autograd.Variable._execution_engine.run_backward
+set_grad_mode: Callable[[bool], None] = torch._C._set_grad_enabled
 STATE = (("path", (3, 0)),)  # the attributes of a tape's result that is the generator's state
 
 
@@ -37,6 +39,9 @@ class Hole:
 
     index: int
     depth: int = 0
+
+
+HOLDERS = (Hole, tuple, list, dict, slice)  # the types of arguments that are holes, or may have some
 
 
 def filled(value: Value, operands: Sequence[torch.Tensor]) -> Value:
@@ -79,8 +84,16 @@ def _run(
     for index in wanted:
         value = operands[index]
         values[index] = unheard(value) if on and value.requires_grad else value.detach().requires_grad_()
-    with torch.enable_grad():
-        result = target(*filled(args, values), **filled(kwargs, values))
+    positional = [filled(arg, values) if type(arg) in HOLDERS else arg for arg in args]
+    named = {name: filled(arg, values) for name, arg in kwargs.items()}
+    if on:
+        result = target(*positional, **named)
+    else:
+        set_grad_mode(True)  # without the object of torch.enable_grad, which takes as long as a small call
+        try:
+            result = target(*positional, **named)
+        finally:
+            set_grad_mode(False)
     return result, [values[index] for index in wanted]
 
 
@@ -104,7 +117,9 @@ def _gradients(
     if not pairs:
         return tuple(torch.zeros_like(leaf) for leaf in leaves)
     outputs, grads = (tuple(column) for column in zip(*pairs, strict=True))
-    gradients = walked(outputs, grads, retain_graph, create_graph, tuple(leaves), allow_unreachable=True)
+    gradients = None if create_graph else chain_walked(outputs, leaves, grads)
+    if gradients is None:
+        gradients = walked(outputs, grads, retain_graph, create_graph, tuple(leaves), allow_unreachable=True)
     return tuple(torch.zeros_like(leaf) if g is None else plain(g) for leaf, g in zip(leaves, gradients, strict=True))
 
 

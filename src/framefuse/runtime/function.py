@@ -25,7 +25,7 @@ from framefuse.runtime.pending import Pending
 from framefuse.runtime.pickles import Reduced, reduced
 from framefuse.runtime.switch import holds_back
 from framefuse.runtime.trace_limits import Bound
-from framefuse.runtime.weighing import FIRST, MOST, Times, Weighing, allowed, may_lose
+from framefuse.runtime.weighing import FIRST, MOST, NOTHING, Times, Weighing, allowed, may_lose
 
 if TYPE_CHECKING:  # the rest of the stage is imported with the compiler
     from framefuse.ir.trace import Trace
@@ -406,6 +406,8 @@ class CompiledFunction:
             ours, theirs = 1e3 * least_compiled, 1e3 * least_eager
             with_breaks = " with its breaks" if self.resume_dispatches else ""
             fact = f"A call takes {ours:.3g} ms{with_breaks}, an eager one {theirs:.3g} ms."
+            if bound == NOTHING:
+                fact = "Forward and backward are calls of torch alone, of which eager makes the same."
             why = reason("slower", fact, self.line or Line("", 0, repr(self.function)))
             self.reasons[why] = 1
             logger.info("%s: %s", why.line, fact)

@@ -1,7 +1,8 @@
 """Judges a function whose compiled calls may be slower than eager ones: they are weighed against these now and then.
 
 Calls may be slower that go through breaks, and small ones of which the library does a part, or that give views alone:
-what a call of torch costs besides its work is what eager pays for it, and guards come to it.
+what a call of torch costs besides its work is what eager pays for it, and guards come to it. Training that
+has nothing but torch's own calls, forward and backward, loses without being timed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from framefuse.ir.schedule import RunCall
+
 if TYPE_CHECKING:  # imported with the compiler
     from framefuse.runtime.compilation import Compilation
 
@@ -22,6 +25,7 @@ MOST = 1 << 30
 SLOWER = 1.1  # times eager: what is more is not by chance
 SLOWER_FORWARD = 1.5  # the same where a backward may follow, which is not seen and may be the faster for it
 ALIKE = 1.0  # the same where compiled code is torch's own calls and nothing else: there is nothing to gain by it
+NOTHING = 0.0
 SMALL = 1 << 16  # elements of all tensors of a call in which what is not work may decide
 SETTLE = 2  # calls of compiled code before a weighing that follows a rest
 
@@ -64,18 +68,40 @@ def may_lose(stages: Compilation) -> bool:
     is not seen, another backend's code is what the user asked for, and where the program asks for deterministic
     algorithms, all calls are to round alike.
     """
+    if gains_nothing(stages):
+        return True
     if stages.code is None or stages.halves is not None or torch.are_deterministic_algorithms_enabled():
         return False
     if stages.computes and not stages.calls_library:
         return False
+    return _is_small(stages)
+
+
+def gains_nothing(stages: Compilation) -> bool:
+    """Whether training has nothing but calls of torch that torch differentiates too, of any size, or one small call
+    whose gradient another call gives: eager makes these for less, forward and backward.
+    """
+    if stages.halves is None or stages.code is None or stages.computes:
+        return False
+    calls = [item.node.attr("target") for item in stages.code.schedule.items if isinstance(item, RunCall)]
+    if len(calls) == 1 and _is_small(stages):
+        return True
+    return bool(calls) and all(getattr(target, "tape", "") == "made" for target in calls)
+
+
+def _is_small(stages: Compilation) -> bool:
     metas = [meta for meta in stages.trace.metas if meta is not None]
     return all(meta.device == "cpu" for meta in metas) and sum(math.prod(meta.sizes) for meta in metas) <= SMALL
 
 
 def allowed(products: Sequence[Compilation], broken: bool) -> float:
-    """How many times as long as eager calls compiled ones may take; infinitely many where that says nothing."""
+    """How many times as long as eager calls compiled ones may take; infinitely many where that says nothing, and
+    ``NOTHING`` where they are the slower whatever the clock says.
+    """
     if broken:
         return SLOWER_FORWARD if torch.is_grad_enabled() else SLOWER
     if not all(map(may_lose, products)):
         return math.inf
+    if products and all(map(gains_nothing, products)):
+        return NOTHING
     return SLOWER if any(stages.computes for stages in products) else ALIKE

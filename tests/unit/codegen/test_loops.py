@@ -342,7 +342,7 @@ NARROW = {
 
 
 @pytest.mark.parametrize("target", NARROW.values(), ids=NARROW)
-@pytest.mark.parametrize("cols", [1, 7, 8, 45])
+@pytest.mark.parametrize("cols", [1, 7, 8, 29, 45])
 def test_narrow_vectors_and_scalar_tails(target, cols):
     """Code as for AVX2 and NEON: fewer lanes, tails in scalar loops, powers of two by shifts."""
     kernels = [k.softmax(), *(k.row_operation(op) for op in ("sum", "max", "argmin")), k.column_operation("max")]
@@ -352,6 +352,11 @@ def test_narrow_vectors_and_scalar_tails(target, cols):
         ours, theirs = [b.clone() for b in memory], [b.clone() for b in memory]
         assert run(kernel, ours, [3, cols], 2, target) == interpret(kernel, theirs, [3, cols]) == 0
         torch.testing.assert_close(ours, theirs)
+    row = k.pointwise([BFLOAT16], k.load("x0", k.I, BFLOAT16))
+    for count in (cols, cols + 32):
+        memory = [random(count, BFLOAT16), torch.zeros(count, dtype=torch.bfloat16)]
+        assert run(row, memory, [count], 1, target) == 0
+        assert torch.equal(memory[0], memory[1])
     for op in ("exp", "tanh", "erf", "log", "sin", "pow", "digamma"):
         value = k.apply(op, *([k.apply("abs", k.load("x0", k.I))] * k.TABLE[op].arity))
         x, out = random(cols, FLOAT32), torch.zeros(cols)

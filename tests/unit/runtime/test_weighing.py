@@ -112,11 +112,11 @@ def test_small_calls_of_torch_are_weighed_without_a_break_too(name, monkeypatch)
 
 @pytest.mark.first_call
 def test_what_a_backward_follows_is_not_weighed():
-    compiled = framefuse.compile(lambda x: x.sort(-1).values)
+    compiled = framefuse.compile(lambda x: (x * 2 + 1).sort(-1).values)
     for _ in range(3):
         x = torch.randn(4, 9, requires_grad=True)
         compiled(x).sum().backward()
-        assert torch.equal(x.grad, torch.ones(4, 9))
+        assert torch.equal(x.grad, torch.full((4, 9), 2.0))
     assert not compiled_function(compiled).dispatch.weighs
 
 
@@ -170,3 +170,31 @@ def test_what_every_call_makes_anew_is_recorded_ever_more_rarely():
         x = torch.ones(2)
         assert bool((compiled(x) - torch.sin(x) >= 8).all())
     assert state.recordings.made <= 2 * 4 + 2
+
+
+TRAINED = {
+    "one call whose gradient is on a tape": (lambda x: torch.logcumsumexp(x, -1), True),
+    "several": (lambda x: torch.logcumsumexp(x, -1).renorm(2, 0, 1.0), True),
+    "one whose gradient is another call's": (lambda x: x.topk(3, -1).values, True),
+    "a kernel too": (lambda x: torch.logcumsumexp(x * 2 + 1, -1), False),
+}
+
+
+@pytest.mark.first_call
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_rests_where_all_is_torchs_own_forward_and_backward(name):
+    program, rests = TRAINED[name]
+    compiled = framefuse.compile(program)
+    state = compiled_function(compiled)
+    for call in range(LONG + 2):
+        x = torch.randn(4, 9, requires_grad=True)
+        (theirs,) = torch.autograd.grad(program(x).square().sum(), x)
+        if call % 2:
+            (ours,) = torch.autograd.grad(compiled(x).square().sum(), x)
+        else:
+            compiled(x).square().sum().backward()
+            ours = x.grad
+        torch.testing.assert_close(ours, theirs)
+    assert state.dispatch.hits > FIRST
+    assert (state.dispatch.rest > 0) is rests
+    assert [why.code for why in state.reasons] == ["slower"] * rests
