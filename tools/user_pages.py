@@ -10,8 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = (
-    "getting_started", "training", "gpus", "dynamic_shapes", "breaks", "debugging", "extending", "operators", "cache",
-    "deployment", "export", "transforms", "troubleshooting",
+    "getting_started", "training", "gpus", "dynamic_shapes", "breaks", "debugging", "extending", "passes", "operators",
+    "cache", "deployment", "export", "transforms", "troubleshooting",
 )  # fmt: skip
 PAGES = {name: ROOT / "docs" / f"{name}.md" for name in NAMES}
 # A block of Python; a block of text right after it is what it prints.

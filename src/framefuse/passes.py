@@ -1,8 +1,10 @@
 """The public functions that change the graphs between a program and its code: passes and replaced patterns.
 
-A graph is a :class:`framefuse.ir.graph.Graph` of primitives (``framefuse ops`` prints their table), pure and
-with symbolic sizes. Three of them are made of a call: ``"lowered"``, what the program computes; ``"forward"``, what a
-call computes, with what it saves for backward behind its results; ``"backward"``, one for each case of a backward pass.
+The graph of the stage ``"captured"`` is a :class:`torch.fx.GraphModule` of the calls that the program made of torch.
+Those of the others are :class:`framefuse.ir.graph.Graph`\\s of primitives (``framefuse ops`` prints their table), pure
+and with symbolic sizes: ``"lowered"``, what the program computes; ``"joint"``, in training, what it computes and then
+the gradients of its inputs, which are behind them the gradients of its results; ``"forward"``, what a call computes,
+with what it saves for backward behind its results; ``"backward"``, one for each case of a backward pass.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ if TYPE_CHECKING:  # imported with the compiler, when the first pass is register
     from framefuse.ir.registered import UserPass
     from framefuse.ir.rewrite import Change
 
-    GraphPass = Callable[[Graph], Graph | None]
+    GraphPass = Callable[[Graph], Graph | None] | Callable[[torch.fx.GraphModule], torch.fx.GraphModule | None]
 
 
 class Registered:
@@ -63,13 +65,22 @@ def register_pass(
 ) -> Registered:
     """Has ``function(graph)`` change every graph of a stage that is compiled from now on.
 
-    ``function`` gets a :class:`framefuse.ir.graph.Graph` and gives another, or None to leave it;
-    :func:`framefuse.rewritten` makes one from another node by node. What it gives is checked: every node against the
-    table of primitives, inputs and outputs against those that came, and results of both graphs against one another, on
-    drawn numbers. ``options={"report": folder}`` writes the graph before and after each pass.
+    ``function`` gets a graph of primitives, a :class:`framefuse.ir.graph.Graph`, and gives another, or None to leave
+    it; :func:`framefuse.rewritten` makes one from another node by node. What it gives is checked: every node against
+    the table of primitives, inputs and outputs against those that came, and results of both graphs against one another,
+    on drawn numbers. ``options={"report": folder}`` writes the graph before and after each pass.
+
+    At the stage ``"captured"`` it gets a :class:`torch.fx.GraphModule` of its own, and gives one; None stands for the
+    one that it got, which it may have changed. Placeholders stay, results keep dtype, sizes, strides and history. Both
+    run on the values of the call, copied, and their results and gradients are compared.
+
+    At the stage ``"joint"`` it gets results and gradients of what autograd walks as one: the inputs of its graph are
+    the program's and then the gradients of the results, its outputs are the results, what else of it the program reads,
+    and the gradients of the inputs. What backward needs of either is saved or computed again, as is cheaper. Gradients
+    that are differentiated again are those of the results that the pass gave.
 
     Args:
-        stage: ``"lowered"``, ``"forward"`` or ``"backward"``.
+        stage: ``"captured"``, ``"lowered"``, ``"joint"``, ``"forward"`` or ``"backward"``.
         name: of the pass; else the function's.
         before, after: the pass of this stage that it stands right before or after; else it is the last.
         check: whether both graphs are run and compared; False for a pass that is meant to change results.
@@ -112,13 +123,16 @@ def replace(
     stays as it is.
 
     Args:
-        stages: the graphs in which it is sought, see :func:`register_pass`.
+        stages: the graphs of primitives in which it is sought, see :func:`register_pass`. Of a captured graph it would
+            be a pattern of calls: a pass with :func:`torch.fx.replace_pattern`.
         check: run both functions on ``example_inputs`` first, and compare.
         version: see :func:`register_pass`; ``count`` counts what this process compiled.
 
     Raises:
         UserError: the functions give different results, or cannot be recorded whole.
     """
+    if "captured" in stages:
+        raise UserError("a pattern is one of primitives. Register a pass that calls torch.fx.replace_pattern")
     record: Callable[..., list[Exchange]] = importlib.import_module("framefuse.driver.patterns").exchanges
     if check:
         _compare(pattern, replacement, example_inputs)

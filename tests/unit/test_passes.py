@@ -96,7 +96,7 @@ def test_passes_run_in_the_order_that_is_asked_for(handles):
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda: framefuse.register_pass("nowhere", lambda graph: graph), "lowered, forward, backward"),
+        (lambda: framefuse.register_pass("nowhere", lambda graph: graph), "captured, lowered, joint, forward"),
         (lambda: framefuse.register_pass("lowered", 3), "must be callable"),
         (lambda: framefuse.register_pass("lowered", lambda graph: graph, before="none"), "no pass 'none'"),
     ],
@@ -377,3 +377,19 @@ def test_a_pattern_is_sought_in_backward_too(handles):
 def test_functions_that_are_no_pattern_are_told(pattern, replacement, text):
     with pytest.raises(UserError, match=text):
         framefuse.replace(pattern, replacement, (torch.randn(4),))
+
+
+def test_a_pattern_is_replaced_in_results_and_gradients_at_once():
+    def written(x, y):
+        return (x * y) * y
+
+    examples = torch.randn(2, 3)
+    with framefuse.replace(written, lambda x, y: x * (y * y), examples, stages=("joint",)) as replaced:
+        fast = framefuse.compile(lambda x, y: torch.sin(written(x, y)).sum(), options={"check": False})
+        for n in (4, 6):
+            x, y = torch.randn(n, requires_grad=True), torch.randn(n)
+            (gradient,) = torch.autograd.grad(fast(x, y), x)
+            torch.testing.assert_close(gradient, torch.cos(x.detach() * y * y) * y * y)
+    assert replaced.count > 0
+    with pytest.raises(UserError, match="a pattern is one of primitives"):
+        framefuse.replace(written, lambda x, y: x, examples, stages=("captured",), check=False)

@@ -11,7 +11,8 @@ from framefuse.autodiff.divide import Division, Part, divide
 from framefuse.autodiff.dropped import Regions
 from framefuse.autodiff.frozen import frozen
 from framefuse.autodiff.holding import Group, Holding, holds, united
-from framefuse.autodiff.joint import NOTHING, Joint, names_of, read_later
+from framefuse.autodiff.joint import Joint, names_of, read_later
+from framefuse.autodiff.joint_passes import JointPass, Moved, joint_of, with_joint_pass
 from framefuse.autodiff.library import copied
 from framefuse.autodiff.order import late
 from framefuse.autodiff.rebuild import extract, mapped, named, needed_for
@@ -22,34 +23,42 @@ from framefuse.autodiff.spread import as_views
 from framefuse.autodiff.tapes import STATE, Taped, draws
 from framefuse.errors import CompilerBug
 from framefuse.ir.builder import Shape
-from framefuse.ir.derivative import Backward, Case, Halves, Holder, Piece, Saved
+from framefuse.ir.derivative import Backward, Case, Given, Halves, Holder, Piece, Saved
 from framefuse.ir.graph import Graph, Node, Output
 from framefuse.ir.strides import dense_order
 
 
-def halves(graph: Graph, inputs: Collection[int], holders: Sequence[Holder] | None) -> Halves:
+def halves(
+    graph: Graph, inputs: Collection[int], holders: Sequence[Holder] | None, change: JointPass | None = None
+) -> Halves:
     """The two halves of a graph, some of whose outputs require grad.
 
     ``inputs`` are the numbers of the inputs that nobody writes before the call has ended. They and outputs are saved as
     they are only in a piece of which eager saved them too, as ``holders`` tell, so that writing to them is an error
-    under eager as well.
+    under eager as well. ``change`` are users' passes over the graph of each piece with its gradients.
     """
     seen, given = len(graph.outputs), frozenset(inputs)
     graph, leaves = apart(graph)
     division = divide(with_differentiable_forms(graph), holders)
     views = views_of(division.graph, leaves)
     bases = {leaf.attr("index"): base(leaf, views) for leaf in leaves}
-    maker = _Maker(division, given.union(bases), seen, holders, bases)
+    maker = _Maker(division, given.union(bases), seen, holders, bases, change)
     pieces = tuple(maker.piece(number) for number in range(len(maker.division.parts)))
     return Halves(together(maker.forward(), leaves), pieces)
 
 
 def reads(piece: Piece, wanted: Sequence[bool]) -> frozenset[int]:
     """Which of its saved values a piece reads for these gradients, whichever tangents come."""
-    joint = Joint.of(piece.primal, [True] * len(piece.outputs), wanted, now=piece.now)
+    joint = _joint(piece.primal, piece.given, [True] * len(piece.outputs), wanted, piece.now)
     ends = {entry.node for entry in piece.saved} | {tangent for tangent in joint.tangents if tangent is not None}
     needed = needed_for([gradient for gradient in joint.results if gradient is not None], ends)
     return frozenset(number for number, entry in enumerate(piece.saved) if entry.node in needed)
+
+
+def _joint(
+    primal: Graph, given: Given | None, came: Sequence[bool], wanted: Sequence[bool], now: Mapping[Node, Node]
+) -> Joint:
+    return Joint.of(primal, came, wanted, now=now) if given is None else joint_of(primal, given, came, wanted, now)
 
 
 class _Maker:
@@ -62,8 +71,11 @@ class _Maker:
         seen: int,
         holders: Sequence[Holder] | None,
         bases: Mapping[int, int],
+        change: JointPass | None,
     ) -> None:
         self.division = division
+        self.change = change
+        self.moved = Moved()
         self.graph = graph = division.graph
         self.inputs = inputs
         self.bases = bases  # of inputs that are views: the input whose memory they show
@@ -76,7 +88,7 @@ class _Maker:
 
     def piece(self, number: int) -> Piece:
         """Decides what a piece saves."""
-        part = self.division.parts[number]
+        part, changed = self._changed(self.division.parts[number])
         groups = [] if self.holding is None else [*self.holding.groups[number].values()]
         kept = united(groups)
         primal = part.graph
@@ -92,7 +104,7 @@ class _Maker:
         cold = frozen(primal, others, Regions.in_graph(primal).parts(primal.nodes)[0])
         primal = cold.graph
         part = replace(part, origin={**part.origin, **{node: part.origin[was] for node, was in cold.origin.items()}})
-        joint = Joint.of(primal, *everything, now=cold.now)
+        joint = _joint(primal, changed, *everything, cold.now)
         self.relations.update(dict.fromkeys(joint.relations))
         chosen = choose_saved(
             primal.nodes,
@@ -107,7 +119,8 @@ class _Maker:
             hints=primal.hints,
         )
         known = {node: self._kept(seen[node], kept) for node in free}
-        again = Joint.of(primal, *everything, True) if any(map(_differs_again, primal.nodes)) else joint
+        alike = changed is None and not any(map(_differs_again, primal.nodes))
+        again = joint if alike else Joint.of(primal, *everything, True)
         roots = self._roots(primal, again)
         own = [node for node in chosen if node not in known]
         theirs = {node: entry for node, entry in given.items() if not self._is_written(entry)}
@@ -142,7 +155,29 @@ class _Maker:
             tuple(sorted(names, key=str)),
             moved,
             read_later(part.graph),
+            changed,
         )
+
+    def _changed(self, part: Part) -> tuple[Part, Given | None]:
+        """The part behind users' passes, with the gradients that they gave; the forward graph gives its results."""
+        if self.change is None:
+            return part, None
+        whole = self.division.graph
+        own = {part.origin[node] for node in part.graph.nodes}
+        outside = {operand for node in whole.nodes if node not in own for operand in node.inputs}
+        outside.update(_ends(whole))
+        read = [node for node in part.graph.nodes if node.op != "input" and part.origin[node] in outside]
+        changed = with_joint_pass(part.graph, read, self.change)
+        if changed is None:
+            return part, None
+        nodes = changed.graph.nodes
+        copies = extract(nodes, [node for node in nodes if node not in part.origin], part.origin, marks=True)
+        origin = {**part.origin, **copies}
+        self.nodes.update(dict.fromkeys(copies.values()))
+        keepers = own.union(copies.values())
+        moved = {part.origin[old]: (origin[new], keepers) for old, new in changed.values.items() if old is not new}
+        self.moved.values.update(moved)
+        return replace(part, graph=changed.graph, origin=origin), changed.given
 
     def _given(self, part: Part, node: Node, place: int) -> Saved:
         """What a piece's input is in the forward plan."""
@@ -215,10 +250,23 @@ class _Maker:
     def forward(self) -> Graph:
         """The graph that runs when the function is called."""
         graph = replace(self.graph, nodes=tuple(self.nodes), relations=tuple(self.relations))
-        copies = extract(graph.nodes, [*named(graph), *self.hidden], {})
+        hidden = [*self.hidden]
+        if self.moved.values:
+            ends = {node: self.moved.now(node) for node in _ends(graph)}
+            images = self.moved.images(graph.nodes, [*graph.inputs, *ends.values(), *hidden])
+            hidden = [images[node] for node in hidden]
+            graph = mapped(graph, {**images, **{old: images[new] for old, new in ends.items()}}, ())
+            graph = replace(graph, nodes=tuple(dict.fromkeys(images.values())))
+        copies = extract(graph.nodes, [*named(graph), *hidden], {})
         first = min([0, *(output.value for output in graph.outputs)])
-        further = [Output(first - 1 - place, copies[node], None) for place, node in enumerate(self.hidden)]
+        further = [Output(first - 1 - place, copies[node], None) for place, node in enumerate(hidden)]
         return mapped(graph, copies, further)
+
+
+def _ends(graph: Graph) -> list[Node]:
+    """The nodes that a graph names beside those that its nodes read."""
+    named = [*(output.node for output in graph.outputs), *(write.node for write in graph.writes)]
+    return [*named, *(node for _, node, _ in graph.bound), *graph.kept]
 
 
 def _differs_again(node: Node) -> bool:
@@ -261,7 +309,10 @@ class _Gradients:
         self.primal = piece.primal
         self.again = again
         came = [lies is not None for lies in case.tangents]
-        self.joint = Joint.of(piece.primal, came, case.wanted, again, NOTHING if again else piece.now)
+        if again:
+            self.joint = Joint.of(piece.primal, came, case.wanted, again)
+        else:
+            self.joint = _joint(piece.primal, piece.given, came, case.wanted, piece.now)
         self.results = [gradient for gradient in self.joint.results if gradient is not None]
         tangents = [tangent for tangent in self.joint.tangents if tangent is not None]
         needed = needed_for(self.results, {*given, *tangents})

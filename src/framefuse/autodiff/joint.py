@@ -60,9 +60,9 @@ class Joint:
         asked = [node for node, here in zip(inputs, wanted, strict=True) if here]
         by_node = gradients(builder, seeds, asked, again)
         results = tuple(by_node[node] if here else None for node, here in zip(inputs, wanted, strict=True))
-        return Joint(builder, tangents, results, builder.nodes[known:])._over(now)
+        return Joint(builder, tangents, results, builder.nodes[known:]).over(now)
 
-    def _over(self, now: Mapping[Node, Node]) -> Joint:
+    def over(self, now: Mapping[Node, Node]) -> Joint:
         """The same gradients, computed from the nodes ``now`` in place of others."""
         if not now:
             return self

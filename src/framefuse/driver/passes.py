@@ -7,7 +7,7 @@ import inspect
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from framefuse import _native
 from framefuse.autodiff import halves as cut_in_halves
@@ -20,6 +20,7 @@ from framefuse.codegen.targets import lacking, targets
 from framefuse.driver import behind, progress
 from framefuse.driver.backward import derivatives as places_in_autograd
 from framefuse.driver.backward import holders, unwritten
+from framefuse.driver.captured_passes import with_captured_passes
 from framefuse.driver.faults import report_bug
 from framefuse.driver.kernels import Uncompiled, choose_products, compile_kernels
 from framefuse.driver.programs import Program, program
@@ -36,6 +37,7 @@ from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.graph import Graph
 from framefuse.ir.guards import Guards
 from framefuse.ir.numbers import expr
+from framefuse.ir.passes import Step
 from framefuse.ir.plan import Plan
 from framefuse.ir.schedule import RunKernel, Schedule
 from framefuse.ir.stops import reason
@@ -95,6 +97,10 @@ def _run(
 ) -> tuple[dict[str, float], Program | None]:
     seconds: dict[str, float] = {}
     start = time.perf_counter()
+    if registered.passes_of("captured") and stages.bound is not None:
+        _rewrite_trace(stages, options)
+        seconds["capture"] = time.perf_counter() - start
+        start = time.perf_counter()
     place = known or (program(stages, options) if keeps_by(passes) else None)
     filled = place.fill(stages) if place is not None else frozenset()
     if place is not None:
@@ -133,6 +139,22 @@ def check_order(passes: tuple[Pass, ...], given: frozenset[str]) -> None:
         known.add(step.gives)
 
 
+def _rewrite_trace(stages: Compilation, options: Options) -> None:
+    """Puts what users' passes make of the captured graph in the place of the trace, before anything is made of it."""
+    trace = stages.trace
+
+    def examples(captured: Captured) -> Arguments:
+        known = trace.assumptions.with_relations((), _lower(trace, options).values)
+        guards = build(known, sources=_sources(trace))
+        assert stages.bound is not None, "the call is still there"
+        return _examples(captured, guards, stages.bound, trace, options)
+
+    stages.trace, steps = with_captured_passes(
+        trace, examples, dump=bool(options.report), check=options.check
+    )
+    stages.rewritten = Rewritten("captured", None, steps) if steps else None
+
+
 # ---- from a trace to its graph ---------------------------------------------------------------------------------------
 
 
@@ -157,7 +179,8 @@ def _by_users(stage: str, place: str, within: str) -> tuple[Pass, ...]:
         return Rewritten(stage, result, (*(rewritten.steps if rewritten is not None else ()), *steps))
 
     def graph(rewritten: Rewritten | None, graph: Graph, options: Options) -> Graph:
-        return rewritten.graph if rewritten is not None and rewritten.stage == stage else graph
+        mine = rewritten.graph if rewritten is not None and rewritten.stage == stage else None
+        return graph if mine is None else mine
 
     rewriting = Pass(within, changed, "rewritten", (place, "rewritten"))
     return rewriting, Pass(within, graph, place, ("rewritten", place))
@@ -166,7 +189,18 @@ def _by_users(stage: str, place: str, within: str) -> tuple[Pass, ...]:
 def _halves(lowered: Graph, trace: Trace, options: Options) -> Halves | None:
     if not lowered.trains:
         return None
-    return cut_in_halves(lowered, unwritten(lowered, trace), holders(lowered, trace))
+    steps: list[Step] = []
+
+    def change(graph: Graph) -> Graph:
+        result, done = registered.changed(
+            "joint", graph, compile_graph, dump=bool(options.report), check=options.check
+        )
+        steps.extend(done)
+        return result
+
+    joint = change if registered.passes_of("joint") else None
+    found = cut_in_halves(lowered, unwritten(lowered, trace), holders(lowered, trace), joint)
+    return replace(found, steps=tuple(steps)) if options.report else found
 
 
 def _has_tiles(device: str, options: Options) -> bool:

@@ -88,7 +88,8 @@ def _steps(stages: Compilation) -> tuple[Step, ...]:
     """What users' passes and those of fuse did; their texts are there where the option ``report`` asked for them."""
     schedule = stages.planned if stages.code is None else stages.code.schedule
     own = stages.rewritten.steps if stages.rewritten is not None else ()
-    return (*own, *(schedule.steps if schedule is not None else ()))
+    joint = stages.halves.steps if stages.halves is not None else ()
+    return (*own, *joint, *(schedule.steps if schedule is not None else ()))
 
 
 def _kernels(stages: Compilation) -> list[tuple[Kernel, KernelCode | None]]:

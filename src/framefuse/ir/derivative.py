@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, Symbol
+from framefuse.ir.passes import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,17 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
+class Given:
+    """The gradients of a piece as a user's pass gave them: ``made`` computes the ``results``, one for each of its
+    inputs, from the nodes of its graph and the ``tangents``, one for each of its outputs.
+    """
+
+    tangents: tuple[Node, ...]
+    results: tuple[Node | None, ...]
+    made: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Piece:
     """One node of autograd: the part of a graph that a backward pass walks whole or not at all.
 
@@ -74,7 +86,8 @@ class Piece:
     function that can be differentiated again: inputs, and results of calls that must not run twice. ``numbers`` are the
     run-time sizes and names of floats that both may need. ``now`` are the nodes of ``primal`` that backward computes in
     place of others: they rest on copies, where eager keeps a value and others see what it is computed from. ``later``
-    are the graph's inputs that it reads only behind what was written to them behind autograd's back.
+    are the graph's inputs that it reads only behind what was written to them behind autograd's back. ``given`` are
+    gradients in the place of those that follow from ``primal``.
     """
 
     primal: Graph
@@ -87,6 +100,7 @@ class Piece:
     numbers: tuple[Symbol | str, ...]
     now: Mapping[Node, Node] = field(default_factory=dict)
     later: frozenset[int] = frozenset()
+    given: Given | None = None
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -104,11 +118,12 @@ class Piece:
 class Halves:
     """A graph cut in two: ``forward`` is the lowered graph without the rows that speak of gradients, and with further
     outputs: what one piece takes from another, then the ``own`` saved values; ``pieces`` are the nodes of autograd that
-    its outputs hang on, in order.
+    its outputs hang on, in order. ``steps`` are what users' passes did to them.
     """
 
     forward: Graph
     pieces: tuple[Piece, ...]
+    steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,11 @@ from framefuse.errors import CompilerBug, Stop, UserError, kind_of
 from framefuse.ir.graph import Graph
 from framefuse.ir.passes import Pass, Stage, Step, placed, run
 from framefuse.ir.printer import graph_text
+from framefuse.ir.values import Value
 from framefuse.ir.verify import verify
 
 # The graphs that users' passes change, in the order in which they are made of a call.
-STAGES = ("lowered", "forward", "backward")
+STAGES = ("captured", "lowered", "joint", "forward", "backward")
 Reference = Callable[[Graph], Callable[..., object]]
 MOVES = 8.0  # times how far results move with one rounding of what comes in: what two graphs may differ by
 
@@ -62,7 +63,8 @@ def add(
     version: str | None = None,
 ) -> UserPass:
     """Takes one more pass; raises ValueError for a name that is taken, and a place that is not there."""
-    row = UserPass(name, stage, lambda graph, setting: _checked(name, change, graph), check, version)
+    run = _called if stage == "captured" else _checked
+    row = UserPass(name, stage, lambda graph, setting: run(name, change, graph), check, version)
     rows = placed(_passes[stage], row, before=before, after=after)
     _passes[stage] = tuple(each for each in rows if isinstance(each, UserPass))
     return row
@@ -103,8 +105,8 @@ def _beside(graph: Graph, before: Graph) -> str:
     return f"# before\n{graph_text(before)}\n\n# after\n{graph_text(graph)}"
 
 
-def _checked(name: str, change: Callable[[Graph], Graph | None], graph: Graph) -> Graph:
-    """What a pass gave, if it fits in the place of what it got."""
+def _called(name: str, change: Callable[[Value], Value], graph: Value) -> Value:
+    """What a pass gave; None stands for what it got."""
     try:
         result = change(graph)
     except (UserError, Stop):
@@ -112,7 +114,13 @@ def _checked(name: str, change: Callable[[Graph], Graph | None], graph: Graph) -
     except Exception as error:
         text = f"the pass {name!r} raised {type(error).__name__}: {error}. Mend it, or remove() what registered it"
         raise UserError(text) from error
-    if result is None or result is graph:
+    return graph if result is None else result
+
+
+def _checked(name: str, change: Callable[[Graph], Graph | None], graph: Graph) -> Graph:
+    """What a pass gave, if it fits in the place of what it got."""
+    result: Graph = _called(name, change, graph)
+    if result is graph:
         return graph
     wrong = _wrong(result, graph)
     if wrong:
@@ -164,17 +172,22 @@ def _compare(name: str, before: Graph, after: Graph, reference: Reference) -> No
             drawn = [_drawn(before, place) for place in range(len(before.inputs))]
             old, moved, new = (
                 _run(graph, reference, values)
-                for graph, values in ((before, drawn), (before, list(map(_nudged, drawn))), (after, drawn))
+                for graph, values in ((before, drawn), (before, list(map(nudged, drawn))), (after, drawn))
             )
         except Exception:  # drawn numbers may be none that the program takes, and floats of a run are not known
             return
     for place, (mine, beside, theirs) in enumerate(zip(old, moved, new, strict=True)):
-        text = _unlike(theirs, mine, beside)
-        if text:
-            raise UserError(
-                f"the pass {name!r} changes what the program computes: output {place}: {text}. "
-                "Mend the pass, or give check=False where it is meant to"
-            )
+        refuse_unlike(name, f"output {place}", theirs, mine, beside)
+
+
+def refuse_unlike(name: str, what: str, found: torch.Tensor, expected: torch.Tensor, moved: torch.Tensor) -> None:
+    """Raises UserError where a pass made another result; ``moved`` is the expected one of inputs that were nudged."""
+    text = _unlike(found, expected, moved)
+    if text:
+        raise UserError(
+            f"the pass {name!r} changes what the program computes: {what}: {text}. "
+            "Mend the pass, or give check=False where it is meant to"
+        )
 
 
 def _run(graph: Graph, reference: Reference, values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -212,9 +225,9 @@ def _drawn(graph: Graph, place: int) -> torch.Tensor:
     return tensor.copy_(torch.randint(0, 2, sizes).to(tensor.dtype))
 
 
-def _nudged(tensor: torch.Tensor) -> torch.Tensor:
+def nudged(tensor: torch.Tensor) -> torch.Tensor:
     """Each float moved by a rounding."""
     if not tensor.is_floating_point():
         return tensor
     moved = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-    return moved.copy_(tensor * (1 + 2 * torch.finfo(tensor.dtype).eps))
+    return moved.copy_(tensor.detach() * (1 + 2 * torch.finfo(tensor.dtype).eps))

@@ -21,10 +21,12 @@ from framefuse.runtime.fx_graph import Captured
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Rewritten:
-    """A graph behind the passes that users registered for its ``stage``, and what each did, also of earlier stages."""
+    """A graph behind the passes that users registered for its ``stage``, and what each did, also of earlier stages.
+    That of the stage ``captured`` is the trace.
+    """
 
     stage: str
-    graph: Graph
+    graph: Graph | None
     steps: tuple[Step, ...] = ()
 
 

@@ -59,6 +59,12 @@ OPERATORS: dict[str, Function] = {
 REFLECTED = {
     f"__r{name}__": OPERATORS[f"__{name}__"]
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")
+} | {"__rdiv__": operator.truediv}
+# Methods as which torch reports operators, so that the graph says what the program most often does.
+METHODS: dict[str, Function] = {
+    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "matmul", "neg", "ne", "lt", "le", "gt", "ge")},
+    "div": operator.truediv,
+    "remainder": operator.mod,
 }
 
 
@@ -120,6 +126,7 @@ class _Writer:
         kwargs = {name: self._argument(value) for name, value in call.kwargs.items()}
         node = self._node(call, args, kwargs)
         node.meta["stack_trace"] = str(call.line) if call.line else None
+        node.meta.update(line=call.line, region=call.region)
         self._results(call.result, node)
 
     def _node(self, call: Call, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> torch.fx.Node:
@@ -131,6 +138,9 @@ class _Writer:
             return self.graph.call_function(OPERATORS[call.name], args)
         if call.name in REFLECTED and len(args) == 2:
             return self.graph.call_function(REFLECTED[call.name], (args[1], args[0]))
+        if call.name in METHODS and getattr(torch.Tensor, call.name) is call.target and not kwargs:
+            if len(args) == 1 + (call.name != "neg"):
+                return self.graph.call_function(METHODS[call.name], args)
         if type(call.target).__name__ == "method-wrapper":  # a property getter: the target is its __get__
             return self.graph.call_function(getattr, (args[0], call.name))
         if args and isinstance(args[0], torch.fx.Node) and getattr(torch.Tensor, call.name, None) is call.target:

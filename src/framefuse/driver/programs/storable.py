@@ -23,7 +23,7 @@ from framefuse.lower.random_numbers import DropoutMask
 # Dataclasses, written as the fields that their makers take. Equal ones may become one object but those of IDENTITY.
 CLASSES: tuple[type, ...] = (
     comparisons.Relation, comparisons.RealRelation, derivative.Saved, derivative.Holder, derivative.Hold,
-    derivative.Piece, derivative.Halves, facts.TensorSpec, facts.GlobalState, facts.Fact, facts.Input,
+    derivative.Given, derivative.Piece, derivative.Halves, facts.TensorSpec, facts.GlobalState, facts.Fact, facts.Input,
     facts.Assumptions, graph.Node, graph.Arg, graph.Output, graph.Part, graph.Write, graph.Late, graph.Graph,
     numbers.Floordiv, numbers.Modulo, numbers.Minimum, numbers.Maximum, numbers.Real, numbers.Whole, schedule.Memory,
     schedule.RunKernel, schedule.RunMatmul, schedule.RunCall, schedule.Positions, schedule.Allocate, schedule.Release,
