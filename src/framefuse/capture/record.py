@@ -33,6 +33,7 @@ from framefuse.capture.recording.recipe import Recipes
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.recording_mode import RecordingMode
 from framefuse.capture.recording.state import refusal
+from framefuse.capture.recording.tracked_calls import settle_views
 from framefuse.capture.run import interpreter
 from framefuse.errors import Reason
 from framefuse.ir.facts import Assumptions, Source
@@ -469,7 +470,9 @@ class _Run:
         inputs = inputs_of(recorder)
         if not recorder.alive:
             return None
-        held = autograd_held(recorder, outside(result, effects))
+        leaving = outside(result, effects)
+        settle_views(recorder, leaving)
+        held = autograd_held(recorder, leaving) if recorder.alive else None
         if not recorder.alive:
             return None
         relations = recorder.relations

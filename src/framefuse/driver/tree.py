@@ -12,7 +12,7 @@ import torch
 from framefuse import _native
 from framefuse.capture.exits.resume_points import ResumePoint, ResumePoints
 from framefuse.capture.record import Recording, Segment, record, resume
-from framefuse.driver import behind
+from framefuse.driver import behind, own_backwards
 from framefuse.driver.ambient import as_recorded
 from framefuse.driver.calls import Call, call_of
 from framefuse.driver.faults import report_bug
@@ -26,6 +26,7 @@ from framefuse.guards.missed import missed
 from framefuse.guards.versions import Versions, unchanged, versions
 from framefuse.ir import registered, whole_kernels
 from framefuse.ir.collector import collector_paused
+from framefuse.ir.custom_calls import CustomBackward
 from framefuse.ir.facts import Source
 from framefuse.ir.guards import Guards
 from framefuse.ir.source import Line
@@ -56,8 +57,17 @@ def through(backend: FxBackend) -> Compiler:
 def compiler(passes: tuple[Pass, ...]) -> Compiler:
     """What records calls and compiles their traces by ``passes``."""
     connect()
+    CustomBackward.run = staticmethod(_own_backward)
     check_order(passes, frozenset(("trace", "bound", "rewritten")))
     return _Compiler(passes)
+
+
+def _own_backward(function: Value) -> Value:
+    return own_backwards.compiled(_native_compiler, function)
+
+
+def _native_compiler() -> Compiler:
+    return own("native")
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,8 +249,9 @@ ROWS = (
     Row(
         "custom-function",
         "a custom autograd function",
-        "{detail} has its own backward.",
-        "Call it outside the compiled function.",
+        "{detail} keeps or gives what no graph can hold.",
+        "Keep tensors, numbers and containers of them in ctx, and return new tensors: no argument that is written, no "
+        "view of one.",
         STEP,
     ),
     Row(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 
 from framefuse.errors import Stop
+from framefuse.ir.custom_calls import CustomCall
 from framefuse.ir.graph import Node
 from framefuse.ir.ops import TABLE, VIEW
 from framefuse.ir.pairs import joined, parts
@@ -75,9 +76,9 @@ class Gradients:
 
     def reads(self, call: Call) -> None:
         """Raises Stop where a call in grad mode reads a view that was made where gradients are off: it collects a
-        gradient of its own.
+        gradient of its own. A custom autograd function reads no gradient of what its forward made.
         """
-        if not call.grad_enabled or not self._leaves:
+        if not call.grad_enabled or not self._leaves or isinstance(call.target, CustomCall):
             return
         for value in refs((call.args, call.kwargs)):
             if value in self._leaves and self.carries(self.values.contents[value]):

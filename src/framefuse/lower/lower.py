@@ -9,6 +9,7 @@ import torch
 from framefuse.errors import Pinned, Stop
 from framefuse.ir.builder import ONE, ZERO, Shape, Unprovable
 from framefuse.ir.comparisons import RealRelation, Relation
+from framefuse.ir.custom_calls import CustomCall
 from framefuse.ir.dtypes import BY_NAME, BY_TORCH
 from framefuse.ir.elements import ELEMENT
 from framefuse.ir.facts import TensorSpec
@@ -37,6 +38,7 @@ from framefuse.lower.library import OnCopies, commits, sized_by_shapes
 from framefuse.lower.library_calls import LibraryCalls
 from framefuse.lower.outputs import Definition, Outputs
 from framefuse.lower.overlaps import overlaps
+from framefuse.lower.own_gradients import with_own_gradient
 from framefuse.lower.own_memory import computed
 from framefuse.lower.probed_shapes import Probes, probed
 from framefuse.lower.rules import Lowered, Shapes, Unsupported, find, follow, only_shapes, shapes_of
@@ -182,7 +184,7 @@ class _Lowerer:
             return
         self.casts = self.autocast.casts(call, [self._meta(value) for _, value in fresh])
         call = with_dimensions(self.builder, call, self._number)
-        nodes = self._by_rule(call, fresh)
+        nodes = self._tracked(call) if isinstance(call.target, CustomCall) else self._by_rule(call, fresh)
         if nodes is None:
             nodes = self._by_library(call, fresh)
         elif self.gradients.on and len(fresh) == 1 and self._is_copy(call, fresh[0][1], nodes[0]):
@@ -190,6 +192,12 @@ class _Lowerer:
             nodes = (self.builder.derived(self.builder.detach(copy), KEPT, nodes),)
         for (path, value), node in zip(fresh, nodes, strict=True):
             self._define(call, path, value, node)
+
+    def _tracked(self, call: Call) -> tuple[Node, ...]:
+        """The results of a custom autograd function: what its forward gave."""
+        raw, operands, leaves = (self._argument(part) for part in call.args)
+        paths = [path for path, _ in _paths(call.result)]
+        return with_own_gradient(self.builder, call.target, raw, operands, leaves, paths)
 
     def _is_copy(self, call: Call, value: int, node: Node) -> bool:
         """Whether a call copied what requires grad into a tensor that leaves, of which the program may ask the gradient

@@ -11,6 +11,7 @@ from framefuse.autodiff.rules import (
     indexing,
     library_products,
     linear_calls,
+    own_backward,
     pooling,
     positions,
     products,
@@ -23,6 +24,6 @@ from framefuse.autodiff.rules import (
 __all__ = [
     "attention", "batch_norm", "casts", "collectives", "complex_parts", "composites", "convolution", "indexing",
     "library_products",
-    "linear_calls",
+    "linear_calls", "own_backward",
     "pooling", "positions", "products", "reductions", "selected", "views", "windows",
 ]  # fmt: skip

@@ -16,13 +16,6 @@ from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 Answer = Callable[[Recorder, Function, str, Arguments, Keywords], Value]
 ANSWERING: dict[str, Answer] = {}  # what a row of the table says -> who answers
-# What gives for one tensor the elements in the same order of memory, at all sizes; names without underscores around.
-KEEP_ORDER = frozenset((
-    "t", "T", "mT", "transpose", "permute", "movedim", "moveaxis", "swapaxes", "swapdims", "detach", "clone",
-    "mul", "rmul", "add", "radd", "sub", "rsub", "truediv", "div", "neg", "abs", "sin", "cos", "exp", "sqrt", "rsqrt",
-    "tanh", "sigmoid", "relu", "gelu", "silu", "square", "float", "half", "bfloat16", "double", "empty_like",
-    "zeros_like", "ones_like",
-))  # fmt: skip
 
 
 def answers(answer: str) -> Callable[[Answer], Answer]:
@@ -148,7 +141,7 @@ def _laid_out_by(recorder: Recorder, tensor: torch.Tensor) -> torch.Tensor | Non
         operands = set(refs((call.args, call.kwargs)))
         if number not in refs(call.result) or number in operands:
             continue
-        named = call.name.strip("_") in KEEP_ORDER and "memory_format" not in call.kwargs
+        named = TABLE[call.name].keeps_order and "memory_format" not in call.kwargs
         if not named or len(operands) != 1 or call.result != Ref(number):
             return None
         number = operands.pop()

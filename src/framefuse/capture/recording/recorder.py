@@ -118,6 +118,8 @@ class Recorder:
         self.wrappers: Made = {}  # tensors around others that the program made, with their sizes
         self.scalars = Scalars(self)
         self.memory = WrittenMemory(self)
+        # Results of custom autograd functions that show an argument's memory: place, value, memory, next call.
+        self.views: list[tuple[Line | None, int, int, int]] = []
         self.transformed: Levels | None = None  # the call of a function transform that is under way
         self._kept: list[torch.Tensor] = []
         self._operands: list[torch.Tensor] = []
@@ -332,7 +334,7 @@ class Recorder:
             return None
 
     def _add_input(self, tensor: torch.Tensor, source: Source) -> int:
-        number = self._add(tensor)
+        number = self.add(tensor)
         if self.gradients_matter:
             self.entrances.add(number, tensor)
         fixed = not self.symbolic or isinstance(tensor, torch.nn.Parameter) or lies_in_module(source)
@@ -349,7 +351,8 @@ class Recorder:
         self.scalars.meet(number, tensor)
         return number
 
-    def _add(self, tensor: torch.Tensor) -> int:
+    def add(self, tensor: torch.Tensor) -> int:
+        """A number for a tensor as it is now; what it had before is another value of the trace."""
         number = len(self.metas)
         self.metas.append(describe(tensor, self.storages, self.families))
         self.numbers[id(tensor)] = number
@@ -566,7 +569,7 @@ class Recorder:
             self.kill("raises", type(error).__name__)
             raise
         if prepared is not None and self.alive:
-            number = self._add(args[0])
+            number = self.add(args[0])
             out_of_place = getattr(torch.Tensor, name.removesuffix("_"))
             self.calls.append(
                 Call(
@@ -585,7 +588,7 @@ class Recorder:
                     self.kill("tensor-kind", f"A result that is {kind}")
                     return NO_TENSOR
                 source = self.sources.source_of(out)
-                number = self._add_input(out, source) if source is not None else self._add(out)
+                number = self._add_input(out, source) if source is not None else self.add(out)
                 if data:
                     self.data_sized.add(number)
             return Ref(number)

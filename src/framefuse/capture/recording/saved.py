@@ -315,7 +315,7 @@ def _saved(node: Node) -> tuple[list[torch.Tensor], bool]:
     tensors: list[torch.Tensor] = []
     # Torch drops the function that a write to a view holds, which Python does not see, with the rest.
     frees = isinstance(node, BackwardCFunction) or node.name() == SLICES
-    for name in _names(node.__class__):
+    for name in ("saved_tensors",) if isinstance(node, BackwardCFunction) else _names(node.__class__):
         try:
             value = getattr(node, name)
         except RuntimeError as error:

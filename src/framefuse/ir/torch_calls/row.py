@@ -49,6 +49,7 @@ class TorchCall(NamedTuple):
     counts: bool = False  # ints among its arguments decide sizes of the result
     fixed: bool = False  # a number among its arguments says which operation it is: guards hold it
     total: bool = False  # raises for no contents and no sizes, but what the trace fixes
+    keeps_order: bool = False  # of one tensor, gives the elements in the same order of memory, at all sizes
     row_major: bool = False  # gives row-major results, however its operands lie
     lies: bool = False  # its result depends on where in memory the operand's elements lie
     gives_back: bool = False  # gives an operand itself whatever its sizes are, if no memory format is named

@@ -188,21 +188,31 @@ _line(_Row(answer="new"), "new")
 
 _line(
     _Row(gives_back=True),
-    "to", "type_as", "float", "double", "half", "bfloat16", "long", "int", "short", "char", "byte",
+    "to", "type_as", "long", "int", "short", "char", "byte",
     "bool", "cpu", "cuda", "xpu", "conj", "resolve_conj", "resolve_neg", "positive", "atleast_1d", "atleast_2d",
     "atleast_3d", "pin_memory", "wait_tensor",
     "as_tensor",
     "broadcast_tensors",  # what has the common sizes, which its relations hold
 )  # fmt: skip
+_line(_Row(gives_back=True, keeps_order=True), "float", "double", "half", "bfloat16")
 _line(_Row(gives_back=True, total=True), "contiguous")
 _line(_Row(gives_back=True, answer="type"), "type")
 _line(_Row(gives_back=True, view=True), "real")
 _line(_Row(gives_back=True, stop="tensor-attribute"), "rename")
-_line(_Row(view=True), "T", "mT", "H", "mH", "imag")
+_line(_Row(view=True, keeps_order=True), "T", "mT")
+_line(_Row(view=True), "H", "mH", "imag")
 _line(_Row(view=True, no_gradient=True), "data")
-_line(_Row(no_gradient=True), "detach", "new_tensor")
+_line(_Row(no_gradient=True, keeps_order=True), "detach")
+_line(_Row(no_gradient=True), "new_tensor")
 _line(_Row(reshapes=True), "reshape_as", "flatten", "ravel")
 _line(_Row(reshapes=True, refuses=True), "view_as")
+_line(
+    _Row(keeps_order=True),
+    "t", "transpose", "movedim", "moveaxis", "swapaxes", "swapdims", "zeros_like", "ones_like", "mul", "__mul__",
+    "__rmul__", "add", "__add__", "__radd__", "sub", "__sub__", "__rsub__", "rsub", "div", "__truediv__", "neg",
+    "__neg__", "abs", "__abs__", "sin", "cos", "exp", "sqrt", "rsqrt", "tanh", "sigmoid", "relu", "gelu", "silu",
+    "square",
+)  # fmt: skip
 _line(_Row(row_major=True), "__rmatmul__", "outer", "cross_entropy")
 _line(
     _Row(row_major=True, inside=True),
@@ -212,7 +222,8 @@ _line(_Row(row_major=True, total=True, inside=True), "cumsum", "cumprod")
 _line(_Row(row_major=True, total=True), "logcumsumexp", "cummax", "cummin")
 _line(_Row(row_major=True, sparse=(4, 6)), "embedding")
 _line(_Row(sparse=(7,)), "embedding_bag")
-_line(_Row(total=True), "clone", "permute", "empty_like", "integer_word", "float_word", "i0", "special_i0e",
+_line(_Row(total=True, keeps_order=True), "clone", "permute", "empty_like")
+_line(_Row(total=True), "integer_word", "float_word", "i0", "special_i0e",
       "special_i1", "special_i1e", "special_ndtr", "special_ndtri", "special_entr")  # fmt: skip
 _line(_Row(total=True, inside=True), "sort", "argsort", "msort")
 _line(_Row(fixed=True), "norm", "linalg_norm", "linalg_vector_norm", "pairwise_distance")  # order 0 has no gradient

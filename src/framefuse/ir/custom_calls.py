@@ -1,0 +1,150 @@
+"""Custom autograd functions in traces and graphs: what forward gave, and the user's own backward as a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch.autograd.function import FunctionCtx
+
+from framefuse.ir.values import Value
+
+NAME = "custom_function"  # of the calls in traces and graphs
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """How nested containers are made of a row of leaves: ``kind`` with ``parts`` in order, at ``keys`` for a dict."""
+
+    kind: type
+    parts: tuple[Nested | None, ...]  # None takes the next leaf
+    keys: tuple[Value, ...] = ()
+
+    def filled(self, leaves: Iterator[Value]) -> Value:
+        """The containers with the next leaves."""
+        values = [next(leaves) if part is None else part.filled(leaves) for part in self.parts]
+        return dict(zip(self.keys, values, strict=True)) if self.kind is dict else self.kind(values)
+
+
+@dataclass(frozen=True, slots=True)
+class CustomCall:
+    """A call of a custom autograd function whose forward stands in the trace as calls of its own, as a call of
+    (what forward gave, its arguments, what ``ctx`` keeps): its results are what forward gave, with the function's
+    gradient. Compiled code does not make it; where torch runs the captured graph, it hangs them into torch's autograd.
+
+    ``needs`` says of forward's arguments whether they require grad; for those at ``none`` backward gives None by the
+    letter of its code. ``kept`` makes the attributes of ``ctx`` of the leaves behind. Where ``materialize``, a
+    gradient that did not come is zeros.
+    """
+
+    function: type[torch.autograd.Function]
+    needs: tuple[bool, ...]
+    none: tuple[int, ...]
+    kept: Nested
+    materialize: bool
+
+    def __call__(self, raw: Sequence[Value], operands: Sequence[Value], leaves: Sequence[Value]) -> tuple[Value, ...]:
+        results: tuple[Value, ...] = _Hung.apply(self, raw, leaves, *operands)
+        return results
+
+    @property
+    def __name__(self) -> str:
+        return NAME
+
+
+class _Hung(torch.autograd.Function):
+    """What forward gave, with the user's backward."""
+
+    @staticmethod
+    def forward(ctx: Any, call: CustomCall, raw: Sequence[Value], leaves: Sequence[Value], *operands: Value) -> Value:
+        ctx.call, ctx.leaves, ctx.operands, ctx.raw = call, leaves, operands, raw
+        ctx.set_materialize_grads(False)
+        results = tuple(part.detach() if isinstance(part, torch.Tensor) else part for part in raw)
+        tensors = [part for part in results if isinstance(part, torch.Tensor)]
+        ctx.mark_non_differentiable(*(part for part in tensors if not part.is_floating_point()))
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Value) -> Value:
+        call: CustomCall = ctx.call
+        wanted = tuple(place for place, needed in enumerate(ctx.needs_input_grad[3:]) if needed)
+        given = [
+            (part.shape, part.dtype, part.device) if grad is None and call.materialize and part is not None else grad
+            for grad, part in zip(grads, ctx.raw, strict=True)
+        ]
+        gradients = CustomBackward(call, wanted)(given, ctx.leaves, [ctx.operands[place] for place in wanted])
+        by_place = dict(zip(wanted, gradients, strict=True))
+        return (None, None, None, *(by_place.get(place) for place in range(len(ctx.operands))))
+
+
+@dataclass(frozen=True, slots=True)
+class CustomBackward:
+    """Calls the user's backward: takes (a gradient for each result, leaves of what ``ctx`` kept, the arguments of
+    forward whose gradients are ``wanted``) and gives the gradients of these.
+
+    A gradient that did not come is (sizes, dtype, device) where backward shall see zeros, and else None.
+    """
+
+    call: CustomCall
+    wanted: tuple[int, ...]
+    # What is called in place of the user's backward: the driver compiles it.
+    run: ClassVar[Callable[[Callable[..., Value]], Callable[..., Value]]] = staticmethod(lambda backward: backward)
+
+    def __call__(
+        self, given: Sequence[Value], leaves: Sequence[Value], arguments: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor, ...]:
+        call = self.call
+        grads = [torch.zeros(part[0], dtype=part[1], device=part[2]) if type(part) is tuple else part for part in given]
+        ctx = Context(call, leaves)
+        value: Any = CustomBackward.run(backward_of(call.function))(ctx, *grads)
+        gradients = value if isinstance(value, tuple) else (value,)
+        self._check(gradients)
+        return tuple(
+            _fitted(gradients[place], argument) for place, argument in zip(self.wanted, arguments, strict=True)
+        )
+
+    def _check(self, gradients: Sequence[Value]) -> None:
+        """Raises what torch's engine raises for gradients that fit no argument."""
+        name, expected = f"{self.call.function.__name__}Backward", len(self.call.needs)
+        if len(gradients) > expected and all(extra is None for extra in gradients[expected:]):
+            return
+        if len(gradients) != expected:
+            fact = f"(expected {expected}, got {len(gradients)})"
+            raise RuntimeError(f"function {name} returned an incorrect number of gradients {fact}")
+
+    @property
+    def __name__(self) -> str:
+        return f"{self.call.function.__name__}_backward"
+
+
+def backward_of(function: type[torch.autograd.Function]) -> Callable[..., Value]:
+    """What torch calls for the gradients of a custom autograd function."""
+    own = function.vjp is not torch.autograd.Function.vjp
+    return function.vjp if own else function.backward
+
+
+class Context(FunctionCtx):
+    """What backward gets as ``ctx``: what forward left there."""
+
+    def __init__(self, call: CustomCall, leaves: Sequence[Value]) -> None:
+        self.needs_input_grad = call.needs
+        self.__dict__.update(call.kept.filled(iter(leaves)))
+
+
+def _fitted(gradient: Value, argument: torch.Tensor) -> torch.Tensor:
+    """A gradient as torch's engine hands it on: in the sizes and dtype of its argument."""
+    if gradient is None:
+        return torch.zeros_like(argument, memory_format=torch.contiguous_format, requires_grad=False)
+    if not isinstance(gradient, torch.Tensor):
+        raise TypeError(f"expected Variable or None (got {type(gradient).__name__})")
+    if gradient.shape != argument.shape:
+        try:
+            gradient = gradient.sum_to_size(argument.shape)
+        except RuntimeError:
+            got, expected = list(gradient.shape), list(argument.shape)
+            fact = f"got {got} but expected shape compatible with {expected}"
+            raise RuntimeError(f"Function returned an invalid gradient at index 0 - {fact}") from None
+    fitted: torch.Tensor = gradient.to(argument.device, argument.dtype).contiguous()
+    return fitted

@@ -1,0 +1,43 @@
+"""Gives what the forward of a custom autograd function computed the gradient of the function itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from framefuse.ir.builder import Builder
+from framefuse.ir.custom_calls import NAME, CustomCall
+from framefuse.ir.graph import Arg, Attributes, Node, Path
+from framefuse.ir.strides import dense_strides
+from framefuse.ir.values import Value
+from framefuse.lower.gradients import KEPT
+
+
+def with_own_gradient(
+    builder: Builder, call: CustomCall, raw: Sequence[Value], operands: Value, leaves: Value, paths: Sequence[Path]
+) -> tuple[Node, ...]:
+    """The nodes ``raw`` at ``paths``, whose gradients go to the ``operands`` by a call that is made in backward only: a
+    library node that stands for the function, of which no result is ever read.
+    """
+    nodes: list[Node] = []
+    attrs: Attributes = (
+        ("target", call), ("name", NAME), ("args", _template((raw, operands, leaves), nodes)), ("kwargs", {}),
+        ("random", False), ("orders", tuple(tuple(range(len(node.shape))) for node in nodes)), ("views", ()),
+    )  # fmt: skip
+    first = raw[paths[0][0]]
+    function = builder.opaque("library", tuple(nodes), attrs, first.dtype, (), None, first.device)
+    results = []
+    for path in paths:
+        node = raw[path[0]]
+        strides = dense_strides(node.shape, range(len(node.shape)))
+        result = builder.opaque("result", (function,), (("path", path),), node.dtype, node.shape, strides, node.device)
+        results.append(builder.derived(builder.detach(node), KEPT, (result,)))
+    return tuple(results)
+
+
+def _template(value: Value, nodes: list[Node]) -> Value:
+    """Nested arguments with each node replaced by its place among ``nodes``."""
+    if isinstance(value, Node):
+        if value not in nodes:
+            nodes.append(value)
+        return Arg(nodes.index(value))
+    return tuple(_template(part, nodes) for part in value) if type(value) is tuple else value
