@@ -186,14 +186,14 @@ added_op.register_autograd(lambda ctx, gradient: (gradient, gradient))
 
 
 @pytest.mark.parametrize(
-    ("function", "breaks"),
+    "function",
     [
-        (lambda x, y: Added.apply(x.sin(), y.cos()).exp(), 1),
-        (lambda x, y: added_op(x.sin(), y.cos()).exp(), 0),
-        (lambda x, y: (x.sin() * y) * added((x.sin() * y).detach(), y, BLOCK=16), 0),  # a launch has no gradient
+        lambda x, y: Added.apply(x.sin(), y.cos()).exp(),
+        lambda x, y: added_op(x.sin(), y.cos()).exp(),
+        lambda x, y: (x.sin() * y) * added((x.sin() * y).detach(), y, BLOCK=16),  # a launch has no gradient
     ],
 )
-def test_gradients(function, breaks):
+def test_gradients(function):
     fast = framefuse.compile(function)
     for number in (0, 2, 5, 1):
         found = []
@@ -203,7 +203,7 @@ def test_gradients(function, breaks):
             each(*args).sum().backward()
             found.append([tensor.grad for tensor in args])
         close(*found)
-    assert len(compiled_function(fast).breaks) == breaks
+    assert not compiled_function(fast).breaks
 
 
 def test_one_trace_serves_all_sizes():

@@ -1289,7 +1289,7 @@ def parameter_made_inside():
     return f, one
 
 
-@program(stop="custom-function")
+@program()
 def custom_autograd_function():
     class Double(torch.autograd.Function):
         @staticmethod

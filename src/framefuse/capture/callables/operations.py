@@ -41,6 +41,7 @@ SEQUENCES = (list, tuple, str, bytes, bytearray, deque)
 OPERATOR_METHODS = (types.FunctionType, types.WrapperDescriptorType, types.MethodDescriptorType)  # the last: tensors'
 HOLDERS = frozenset((tuple, list, dict))  # whose C code compares what lies in them
 COMPARED = (tuple, list)
+TUPLES = (tuple, torch.Size)
 EQUALITY = (operator.eq, operator.ne)
 JOINING = (operator.add, operator.iadd, operator.mul, operator.imul)  # of sequences, which looks into no part
 SIMPLE = frozenset(
@@ -194,8 +195,9 @@ class Operations:
         if (kind is str or kind is bytes) and function is operator.mod:
             shown(self.machine, right)
         elif (kind not in SIMPLE or isinstance(left, PLAIN)) and not (kind in COMPARED and function in JOINING):
-            both = kind is other and kind in COMPARED and function in EQUALITY
-            if both and compares(self.machine, (left, right), ("__eq__",)):
+            alike = kind is other and kind in COMPARED or (kind in TUPLES and other in TUPLES)
+            both = alike and function in EQUALITY
+            if both and (self._may_move(left, right) or compares(self.machine, (left, right), ("__eq__",))):
                 negated = PUSH_NEGATED if function is operator.ne else None
                 return self.machine.calls.call(frame, equal_parts, (left, right), {}, negated)
             compared(self.machine, left, right)
@@ -205,6 +207,11 @@ class Operations:
             contents.guard_deep_contents(right)
         frame.stack.append(function(left, right))
         return None
+
+    def _may_move(self, *values: Value) -> bool:
+        """Whether a number in containers from outside was seen to change: their parts are compared one by one."""
+        sources = self.recorder.sources
+        return bool(self.recorder.moving) and any(map(sources.knows, values))
 
     def iterate(self, frame: Frame, value: Value, stepped: bool = False) -> Outcome:
         """Pushes ``iter(value)``; ``stepped`` where nothing but FOR_ITER takes its elements."""
