@@ -195,7 +195,7 @@ class Operations:
         if (kind is str or kind is bytes) and function is operator.mod:
             shown(self.machine, right)
         elif (kind not in SIMPLE or isinstance(left, PLAIN)) and not (kind in COMPARED and function in JOINING):
-            alike = kind is other and kind in COMPARED or (kind in TUPLES and other in TUPLES)
+            alike = (kind is other and kind in COMPARED) or (kind in TUPLES and other in TUPLES)
             both = alike and function in EQUALITY
             if both and (self._may_move(left, right) or compares(self.machine, (left, right), ("__eq__",))):
                 negated = PUSH_NEGATED if function is operator.ne else None
