@@ -40,11 +40,13 @@ def is_key(key: Value) -> bool:
     return kind in KEY_ATOMS or (kind is tuple and all(map(is_key, key))) or _is_plain_metaclass(kind)
 
 
-def is_member(key: Value) -> bool:
-    """Whether a key is a member of an enumeration that is hashed and compared as the library's are. One that is a text
-    or a number as well is equal to that, so that it names an entry only in a container that nothing has changed.
+def is_shared_key(key: Value) -> bool:
+    """Whether a key can be named that one of another class may equal: a float, or a member of an enumeration that is
+    hashed and compared as the library's are. It names an entry only in a container that nothing has changed.
     """
     kind = type(key)
+    if kind is float:
+        return bool(key == key)  # what is no number is found by its identity
     return isinstance(kind, enum.EnumMeta) and kind.__eq__ in EQUALITIES and kind.__hash__ in HASHES
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from framefuse.capture.facts.atoms import ATOMS, CALLABLES, CARRIED, CONTAINERS, SEQUENCES, SETS, is_key, is_member
+from framefuse.capture.facts.atoms import ATOMS, CALLABLES, CARRIED, CONTAINERS, SEQUENCES, SETS, is_key, is_shared_key
 from framefuse.capture.facts.numbers import integer, plain_number
 from framefuse.capture.facts.sources import Place, Sources
 from framefuse.capture.facts.texts import Text, bare_text
@@ -356,7 +356,7 @@ class Contents:
 
     def _is_key(self, container: Value, key: Value) -> bool:
         """Whether an entry of a known container can be named by this key."""
-        return is_key(key) or (is_member(key) and id(container) not in self.changed)
+        return is_key(key) or (is_shared_key(key) and id(container) not in self.changed)
 
     def _guard_keys(self, container: Value, base: Source, changed: Change | None) -> list[Value]:
         """The keys of a known dict or the members of a set, in order, as they were when the call began."""

@@ -1,0 +1,62 @@
+"""Dicts and sets with floats as keys: tables of rates, of the bases of rotary embeddings."""
+
+from __future__ import annotations
+
+import torch
+from tests.traps.trap import Table, Trap, hold
+
+TABLE = Table()
+trap = TABLE.trap
+
+
+@trap(traces=1, hits=3)
+def a_table_is_read(compiled):
+    table, chosen, layers = {1e4: 2.0, 5.5: 3.0}, {1.5, 2.5}, [1e4, 5.5, 0.0]
+
+    @compiled
+    def f(x):
+        for key, value in table.items():
+            x = x * key + value
+        for base in layers:
+            x = x * table[base] if base else x + table.get(7.5, 1)
+        return x + (1.5 in chosen) + len(chosen & {2.5})
+
+    for _ in range(4):
+        yield f(torch.randn(3))
+
+
+@trap(traces=20, hits=6)
+def entries_change_between_calls(compiled):
+    table, chosen = {1.0: 2.0, 2.5: 3.0}, {1.5}
+
+    @compiled
+    def f(x):
+        return x * table[1] + table[2.5] + (2.5 in chosen) + sum(table)
+
+    for change in (
+        lambda: None, lambda: table.update({1: 5.0}), lambda: chosen.add(2.5), lambda: table.update({0.5: 1.0}),
+        lambda: (table.pop(1.0), table.update({True: 7.0})), lambda: chosen.clear(),
+    ):  # fmt: skip
+        change()
+        for _ in range(3):
+            yield f(torch.randn(3))
+
+
+@trap(traces=20, hits=4)
+def a_key_of_another_class_names_the_same_entry(compiled):
+    for key, other in ((1.0, 1), (1, 1.0), (1.0, True), (0.0, -0.0)):
+        table = {key: 2.0}
+
+        @compiled
+        def f(x, table=table, key=key, other=other):
+            before = table[key]
+            table[other] = table[key] + 1
+            return x * table[key] + table[other] + before, len(table)
+
+        for _ in range(4):
+            yield f(torch.randn(3)), dict(table)
+
+
+@TABLE.parametrize()
+def test_keys_are_the_programs(trap: Trap) -> None:
+    hold(trap)
