@@ -226,7 +226,7 @@ class Loops:
 
     def vector(self, statement: Loop, start: Reg, end: Reg) -> None:
         """Main loop of several vectors a turn and a masked loop of single ones; or the masked loop alone; or, where
-        the machine cannot mask, main loop, a loop of single vectors and a scalar loop.
+        the machine cannot mask, main loop, a loop of single vectors, and a masked or a scalar loop.
         """
         b = self.b
         shape = vector_shape(statement, b.target, self.values.depth > 0)
@@ -261,13 +261,13 @@ class Loops:
             for running in fed:
                 running.groups = [reductions.tree(b, running.op, running.compared, running.groups)]
             start = middle
+        if shape.singles:  # what is left may be most of a short row
+            middle = b.add(start, b.bit_and(b.sub(end, start), b.const(-shape.lanes, "i64")))
+            self._lane_loop(statement, start, middle, 1, None, shape, fed, scope)
+            for running in fed:
+                running.groups = [reductions.tree(b, running.op, running.compared, running.groups)]
+            start = middle
         if shape.main and not shape.masked:
-            if shape.unroll > 1:  # what is left may be most of a short row
-                middle = b.add(start, b.bit_and(b.sub(end, start), b.const(-shape.lanes, "i64")))
-                self._lane_loop(statement, start, middle, 1, None, shape, fed, scope)
-                for running in fed:
-                    running.groups = [reductions.tree(b, running.op, running.compared, running.groups)]
-                start = middle
             after = self._fold(fed, before)
             self._unflatten_scalars(fed, after)
             saved = values.lanes

@@ -28,16 +28,22 @@ MASKED_UNROLL = ((100, 4), (150, 3), (400, 2))
 # instructions it has a main loop too, and a tail of single vectors. softplus of 200 rows of 13: 2.5 times as fast, of
 # long rows 1.0. Likewise what calls functions, whose code does not grow and whose latency nothing hides.
 SPLIT = 150
+# Where the machine masks no elements of a size, a mask is a branch a lane: from so many instructions on that takes less
+# than computing what is left of a row one by one (AVX2, softmax of float16 in rows of 29: 4 times as fast).
+BRANCHES = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """``lanes`` of a vector, ``unroll`` vectors a turn of the main loop (which exists if ``main``), tail ``masked``."""
+    """``lanes`` of a vector, ``unroll`` vectors a turn of the main loop (which exists if ``main``), tail ``masked``;
+    ``singles`` are vectors without a mask between the two.
+    """
 
     lanes: int
     unroll: int
     main: bool
     masked: bool
+    singles: bool = False
 
 
 def vector_shape(loop: Loop, target: Target, repeated: bool) -> Shape:
@@ -50,11 +56,12 @@ def vector_shape(loop: Loop, target: Target, repeated: bool) -> Shape:
     work = sum(_instructions(value) for value in values)
     stored = [value.dtype for value in values if isinstance(value, Load)]
     stored += [s.value.dtype for s in statements(loop.body) if isinstance(s, Store)]
-    masked = target.masked_bytes > 0 and all(dtype.size >= target.masked_bytes for dtype in stored)
+    fits = target.masked_bytes > 0 and all(dtype.size >= target.masked_bytes for dtype in stored)
+    masked = fits or (target.masked_bytes > 0 and work >= BRANCHES)
     constant = loop.extent.constant if loop.kind is LoopKind.VECTOR else None
     if masked and constant is not None and constant <= lanes:
         return Shape(lanes, 1, False, True)
-    if masked and work >= MASKED:
+    if fits and work >= MASKED:
         if any(map(_called, values)) or (repeated and work <= SPLIT):
             return Shape(lanes, 2, True, True)
         unroll = next((count for most, count in MASKED_UNROLL if work <= most), 1)
@@ -64,7 +71,7 @@ def vector_shape(loop: Loop, target: Target, repeated: bool) -> Shape:
     if constant is not None:
         while unroll > 1 and constant < lanes * unroll:
             unroll //= 2
-    return Shape(lanes, unroll, True, masked)
+    return Shape(lanes, unroll, True, masked, not fits and unroll > 1)
 
 
 def _element(dtypes: set[DType]) -> int:
