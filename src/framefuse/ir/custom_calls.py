@@ -34,12 +34,13 @@ class CustomCall:
     (what forward gave, its arguments, what ``ctx`` keeps): its results are what forward gave, with the function's
     gradient. Compiled code does not make it; where torch runs the captured graph, it hangs them into torch's autograd.
 
-    ``needs`` says of forward's arguments whether they require grad; for those at ``none`` backward gives None by the
-    letter of its code. ``kept`` makes the attributes of ``ctx`` of the leaves behind. Where ``materialize``, a
-    gradient that did not come is zeros.
+    ``tensors`` says which of forward's arguments are tensors, ``needs`` which require grad; for those at ``none``
+    backward gives None by the letter of its code. ``kept`` makes the attributes of ``ctx`` of the leaves behind. Where
+    ``materialize``, a gradient that did not come is zeros.
     """
 
     function: type[torch.autograd.Function]
+    tensors: tuple[bool, ...]
     needs: tuple[bool, ...]
     none: tuple[int, ...]
     kept: Nested
@@ -101,18 +102,38 @@ class CustomBackward:
         value: Any = CustomBackward.run(backward_of(call.function))(ctx, *grads)
         gradients = value if isinstance(value, tuple) else (value,)
         self._check(gradients)
-        return tuple(
-            _fitted(gradients[place], argument) for place, argument in zip(self.wanted, arguments, strict=True)
-        )
+        places = zip(self.wanted, arguments, strict=True)
+        return tuple(self._fitted(place, gradients[place], argument) for place, argument in places)
 
     def _check(self, gradients: Sequence[Value]) -> None:
         """Raises what torch's engine raises for gradients that fit no argument."""
-        name, expected = f"{self.call.function.__name__}Backward", len(self.call.needs)
+        expected = len(self.call.needs)
         if len(gradients) > expected and all(extra is None for extra in gradients[expected:]):
             return
         if len(gradients) != expected:
             fact = f"(expected {expected}, got {len(gradients)})"
-            raise RuntimeError(f"function {name} returned an incorrect number of gradients {fact}")
+            raise RuntimeError(f"function {self._node} returned an incorrect number of gradients {fact}")
+
+    def _fitted(self, place: int, gradient: Value, argument: torch.Tensor) -> torch.Tensor:
+        """A gradient as torch's engine hands it on: in the sizes and dtype of its argument."""
+        if gradient is None:
+            return torch.zeros_like(argument, memory_format=torch.contiguous_format, requires_grad=False)
+        if not isinstance(gradient, torch.Tensor):
+            raise TypeError(f"expected Variable or None (got {type(gradient).__name__})")
+        if gradient.shape != argument.shape:
+            try:
+                gradient = gradient.sum_to_size(argument.shape)
+            except RuntimeError:
+                fact = f"got {list(gradient.shape)} but expected shape compatible with {list(argument.shape)}"
+                index = sum(self.call.tensors[:place])  # torch counts the tensors
+                text = f"Function {self._node} returned an invalid gradient at index {index} - {fact}"
+                raise RuntimeError(text) from None
+        fitted: torch.Tensor = gradient.to(argument.device, argument.dtype).contiguous()
+        return fitted
+
+    @property
+    def _node(self) -> str:
+        return f"{self.call.function.__name__}Backward"
 
     @property
     def __name__(self) -> str:
@@ -131,20 +152,3 @@ class Context(FunctionCtx):
     def __init__(self, call: CustomCall, leaves: Sequence[Value]) -> None:
         self.needs_input_grad = call.needs
         self.__dict__.update(call.kept.filled(iter(leaves)))
-
-
-def _fitted(gradient: Value, argument: torch.Tensor) -> torch.Tensor:
-    """A gradient as torch's engine hands it on: in the sizes and dtype of its argument."""
-    if gradient is None:
-        return torch.zeros_like(argument, memory_format=torch.contiguous_format, requires_grad=False)
-    if not isinstance(gradient, torch.Tensor):
-        raise TypeError(f"expected Variable or None (got {type(gradient).__name__})")
-    if gradient.shape != argument.shape:
-        try:
-            gradient = gradient.sum_to_size(argument.shape)
-        except RuntimeError:
-            got, expected = list(gradient.shape), list(argument.shape)
-            fact = f"got {got} but expected shape compatible with {expected}"
-            raise RuntimeError(f"Function returned an invalid gradient at index 0 - {fact}") from None
-    fitted: torch.Tensor = gradient.to(argument.device, argument.dtype).contiguous()
-    return fitted

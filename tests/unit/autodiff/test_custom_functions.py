@@ -301,6 +301,28 @@ def test_too_few_gradients_are_an_error_as_under_eager():
                 function(torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True)).backward()
 
 
+def test_a_gradient_of_other_sizes_is_an_error_as_under_eager():
+    class Long(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, k: float, x: torch.Tensor) -> torch.Tensor:
+            return x.sum() * k
+
+        @staticmethod
+        def backward(ctx: Any, g: torch.Tensor) -> Any:
+            return None, torch.ones(7)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return Long.apply(2.0, x * 2)
+
+    compiled, texts = framefuse.compile(f, fullgraph=True), set()
+    for _ in range(3):
+        for function in (f, compiled):
+            with pytest.raises(RuntimeError, match="LongBackward returned an invalid gradient") as error:
+                function(torch.randn(3, requires_grad=True)).backward()
+            texts.add(str(error.value))
+    assert len(texts) == 1, texts
+
+
 def test_a_new_backward_is_seen():
     class Changed(torch.autograd.Function):
         @staticmethod

@@ -91,7 +91,8 @@ def _record(
     if kept is None or kept is MISSING or saved is MISSING:
         return False
     kept = Nested(dict, (*kept.parts, saved), (*kept.keys, "saved_tensors"))
-    call = CustomCall(function, context.needs_input_grad, never_given(function), kept, context.materialize)
+    tensors = tuple([isinstance(part, torch.Tensor) for part in operands])
+    call = CustomCall(function, tensors, context.needs_input_grad, never_given(function), kept, context.materialize)
     args = (
         tuple([recorder.argument(part) if isinstance(part, torch.Tensor) else None for part in raw]),
         tuple([recorder.argument(part) if isinstance(part, torch.Tensor) else None for part in operands]),
