@@ -8,6 +8,8 @@ import pytest
 import torch
 
 import framefuse
+from framefuse.ir.custom_calls import CustomBackward, CustomCall, Nested
+from framefuse.runtime.regions import is_torchs
 
 
 class Gelu(torch.autograd.Function):
@@ -340,3 +342,8 @@ def test_a_new_backward_is_seen():
         x = torch.randn(4, requires_grad=True)
         compiled(x).backward()
         assert x.grad.tolist() == [2.0 if call < 3 else 5.0] * 4
+
+
+def test_a_backward_of_the_users_is_never_repeated():
+    call = CustomCall(Gelu, (True,), (True,), (), Nested(dict, ()), True)
+    assert not is_torchs(CustomBackward(call, (0,)))
