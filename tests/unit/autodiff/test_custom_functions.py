@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import framefuse
 from framefuse.ir.custom_calls import CustomBackward, CustomCall, Nested
@@ -190,6 +191,12 @@ def highest(x: torch.Tensor, w: torch.Tensor) -> Any:
     return (values * (places + 1)).sum()
 
 
+def in_checkpoints(x: torch.Tensor, w: torch.Tensor) -> Any:
+    for _ in range(2):
+        x = checkpoint(lambda a: Gelu.apply((a @ w).sin()) + a, x, use_reentrant=False)
+    return x.sum()
+
+
 WHOLE = {
     "one": lambda x, w: Gelu.apply(x @ w).sum(),
     "kept_result": lambda x, w: (Exp.apply(x @ w * 0.1) * x).sum(),
@@ -205,6 +212,7 @@ WHOLE = {
     "with_and_without_gradients": with_and_without_gradients,
     "of_the_same_twice": of_the_same_twice,
     "highest": highest,
+    "in_checkpoints": in_checkpoints,
 }
 
 

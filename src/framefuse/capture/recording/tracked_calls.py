@@ -44,7 +44,8 @@ def may_record(recorder: Recorder, function: Function) -> bool:
         return False
     if recorder.transformed is not None or torch._C._are_functorch_transforms_active():
         return False
-    if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+    hooked = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    if hooked and not recorder.region:  # a checkpoint has its own
         return False
     code = getattr(inspect.unwrap(backward_of(function)), "__code__", None)
     return code is not None and OF_NODES.isdisjoint(code.co_names)
