@@ -407,7 +407,7 @@ class CompiledFunction:
             with_breaks = " with its breaks" if self.resume_dispatches else ""
             fact = f"A call takes {ours:.3g} ms{with_breaks}, an eager one {theirs:.3g} ms."
             if bound == NOTHING:
-                fact = "Forward and backward are calls of torch alone, of which eager makes the same."
+                fact = "Forward and backward are calls of torch with little beside them: eager makes the same ones."
             why = reason("slower", fact, self.line or Line("", 0, repr(self.function)))
             self.reasons[why] = 1
             logger.info("%s: %s", why.line, fact)

@@ -26,6 +26,9 @@ SLOWER = 1.1  # times eager: what is more is not by chance
 SLOWER_FORWARD = 1.5  # the same where a backward may follow, which is not seen and may be the faster for it
 ALIKE = 1.0  # the same where compiled code is torch's own calls and nothing else: there is nothing to gain by it
 NOTHING = 0.0
+FEW = (
+    3  # calls of torch in training, one of them on a tape: of logcumsumexp(x * 2 + 1) 0.8, of bce(sigmoid) 0.7 of eager
+)
 SMALL = 1 << 16  # elements of all tensors of a call in which what is not work may decide
 SETTLE = 2  # calls of compiled code before a weighing that follows a rest
 
@@ -78,15 +81,18 @@ def may_lose(stages: Compilation) -> bool:
 
 
 def gains_nothing(stages: Compilation) -> bool:
-    """Whether training has nothing but calls of torch that torch differentiates too, of any size, or one small call
-    whose gradient another call gives: eager makes these for less, forward and backward.
+    """Whether eager makes for less, forward and backward, what the program is trained by: nothing but calls of torch
+    that torch differentiates too, of any size, or one small call whose gradient another call gives, or small calls of
+    which as few are beside the former as kernels cannot make up for.
     """
-    if stages.halves is None or stages.code is None or stages.computes:
+    if stages.halves is None or stages.code is None:
         return False
-    calls = [item.node.attr("target") for item in stages.code.schedule.items if isinstance(item, RunCall)]
-    if len(calls) == 1 and _is_small(stages):
+    targets = [item.node.attr("target") for item in stages.code.schedule.items if isinstance(item, RunCall)]
+    taped = sum(getattr(target, "tape", "") == "made" for target in targets)
+    if not stages.computes and targets and taped == len(targets):
         return True
-    return bool(calls) and all(getattr(target, "tape", "") == "made" for target in calls)
+    few = len(stages.trace.calls) <= FEW * taped if stages.computes else len(targets) == 1
+    return few and _is_small(stages)
 
 
 def _is_small(stages: Compilation) -> bool:

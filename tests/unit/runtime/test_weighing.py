@@ -176,7 +176,8 @@ TRAINED = {
     "one call whose gradient is on a tape": (lambda x: torch.logcumsumexp(x, -1), True),
     "several": (lambda x: torch.logcumsumexp(x, -1).renorm(2, 0, 1.0), True),
     "one whose gradient is another call's": (lambda x: x.topk(3, -1).values, True),
-    "a kernel too": (lambda x: torch.logcumsumexp(x * 2 + 1, -1), False),
+    "few others, in a kernel": (lambda x: torch.logcumsumexp(x * 2 + 1, -1), True),
+    "more in kernels": (lambda x: torch.logcumsumexp((x * 2 + 1).sin().exp(), -1), False),
 }
 
 
