@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -367,6 +368,46 @@ def test_tensor_subclasses(trap: Trap) -> None:
     hold(trap)
 
 
+
+
+class Tripled(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        made = super().__torch_function__(function, types, args, kwargs or {})
+        return made + 1 if function is torch.Tensor.mul else made
+
+
+class Noted(torch.Tensor):
+    def __new__(cls, x, note):
+        return super().__new__(cls, x)
+
+    def __init__(self, x, note):
+        self.note = note
+
+
+MADE = {
+    "plain": lambda x: Plain(x * 2).times(3),
+    "with functions of its own": lambda x: Tripled(x * 2).mul(3),
+    "of an argument": lambda x: (Plain(x), type(Plain(x)) is Plain),
+    "of another class": lambda x: Plain(Tripled(x)) + 1,
+    "by a constructor": lambda x: Noted(x * 2, 5) * 2,
+    "and written": lambda x: (lambda y: (Plain(y).add_(1), y))(x * 2),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_class_called_with_a_tensor(name: str) -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(MADE[name])
+        for number in range(6):
+            x = torch.rand(4, generator=torch.Generator().manual_seed(number)).requires_grad_(number % 2 > 0)
+            made = f(x)
+            first = made[0] if isinstance(made, tuple) else made
+            yield made, type(first), first.requires_grad, first.data_ptr() == x.data_ptr()
+            if first.requires_grad:
+                yield torch.autograd.grad(first.sum(), x)
+
+    hold(Trap(program, traces=2, hits=4, options={"fullgraph": True}))
 
 
 class Declining(torch.Tensor):

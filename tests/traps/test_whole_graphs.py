@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils._pytree as pytree
 from tests.traps.trap import Table, Trap, hold
 
 import framefuse
@@ -23,6 +24,25 @@ def trap(traces: int, hits: int, **options: Any):
 
 def pairs(count: int = 4, rows: int = 4):
     return [(torch.randn(rows, 5), torch.randn(rows, 5)) for _ in range(count)]
+
+
+# Trees of torch -----------------------------------------------------------------------------------
+
+
+@trap(traces=1, hits=3)
+def functions_called_by_trees(compiled):
+    @compiled
+    def f(a, b):
+        tree = {"a": a, "b": [b, 3], "c": (None, a + b)}
+        doubled = pytree.tree_map(lambda part: part * 2 if torch.is_tensor(part) else part, tree)
+        summed = pytree.tree_map(lambda left, right: left + right, (a, [b]), (b, [a]))
+        flat = pytree.tree_any(lambda part: part is None, tree, is_leaf=lambda part: part is None)
+        only = pytree.tree_map_only(torch.Tensor, torch.sin, tree)
+        pytree.tree_map_only_(torch.Tensor, lambda part: part.mul_(3), summed)
+        return doubled, summed, only, flat, pytree.tree_all_only(int, lambda part: part > 2, tree)
+
+    for a, b in pairs():
+        yield f(a, b)
 
 
 # Reductions of Python -----------------------------------------------------------------------------

@@ -98,10 +98,18 @@ def _elu(a: Element, alpha: float, scale: float, input_scale: float) -> Element:
     return result.derived("elu", a, numbers=(alpha * scale * input_scale, scale, input_scale))
 
 
-@rule("F.elu", "nn.elu")
+@rule("F.elu")
 def elu(lo: Lowering, input: Node, alpha: float = 1.0, inplace: bool = False) -> Node:
+    return scaled_elu(lo, input, alpha)
+
+
+@rule("nn.elu")
+def scaled_elu(
+    lo: Lowering, input: Node, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0
+) -> Node:
+    """The operator, whose arguments behind ``alpha`` are not those of the function."""
     _need_float(input)
-    return lo.compute(lambda a: _elu(a, float(alpha), 1.0, 1.0), input)
+    return lo.compute(lambda a: _elu(a, float(alpha), float(scale), float(input_scale)), input)
 
 
 @rule("celu")

@@ -18,6 +18,7 @@ PROGRAMS = {
     "sums": lambda x: aten.sum.dim_IntList(x, [1], True) / aten.amax(x, [0]),
     "in place": lambda x: aten.add_.Tensor(aten.mul.Tensor(x, 2), x),
     "activation": lambda x: aten.gelu(x, approximate="tanh"),
+    "activation of three numbers": lambda x: aten.elu(x, 1.7, 1.05) + aten.elu.default(x, 2, 3, 4),
 }
 
 

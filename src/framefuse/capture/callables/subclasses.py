@@ -57,6 +57,17 @@ def _make_wrapper(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywo
     return None
 
 
+@special(torch.Tensor.__new__)
+def _new(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    """What a class without a constructor of its own makes of a tensor: the same elements under it."""
+    if len(args) != 2 or kwargs or args[0] is torch.Tensor or not is_held(args[0]):
+        return MISSING
+    if not isinstance(args[1], torch.Tensor) or not machine.recorder.alive:
+        return MISSING
+    frame.stack.append(_under(machine, args[1], args[0]))
+    return None
+
+
 def _under(machine: Machine, tensor: Value, cls: type) -> Value:
     recorder = machine.recorder
     if not recorder.alive:

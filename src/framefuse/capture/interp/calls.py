@@ -281,6 +281,8 @@ class Calls:
                 return MISSING
             python_new = python_new or new in CLASS_MAKERS
         if not (python_init or python_new):
+            if new == torch.Tensor.__new__:
+                return self.call(frame, new, (cls, *args), kwargs, continuation)
             return MISSING
         if issubclass(cls, torch.Tensor) and not (python_new and (is_held(cls) or wraps_others(cls))):
             self.recorder.kill("tensor-kind", f"A {cls.__name__}")

@@ -51,6 +51,11 @@ INTERPRETED_OURS = (
     "framefuse.capture.recording.functional_collectives",
     "framefuse.demo",
 )
+# Functions of torch's trees that call one which they are given, and the method through which they do.
+CALLING_BACK = (
+    "tree_map tree_map_ map_only tree_map_only tree_map_only_ tree_iter tree_all tree_any tree_all_only tree_any_only "
+    "tree_is_leaf unflatten".split()
+)
 # Functions of native modules that read the user's objects, or only call others.
 INTERPRETED_FUNCTIONS = frozenset(
     ("dataclasses", name)
@@ -58,6 +63,7 @@ INTERPRETED_FUNCTIONS = frozenset(
 ) | {("torch.random", "fork_rng"), ("torch.autograd.function", "__init__")} | {
     ("torch.utils.hooks", name) for name in ("remove", "__enter__", "__exit__")
 } | {
+    *(("torch.utils._pytree", name) for name in CALLING_BACK),
     ("torch.backends", "ContextProp"),
     ("torch.backends.cuda", "cuBLASModule"),
     *(("torch.backends.cuda", f"{name}_sdp_enabled") for name in ("flash", "math", "mem_efficient", "cudnn")),
