@@ -69,6 +69,7 @@ def test_an_allowed_function_is_one_call_of_the_graph():
         x = torch.randn(4)
         torch.testing.assert_close(compiled(x, n), f(x, n))
     assert traces(compiled) == 1
+    assert "kept odd()" in [work.title for work in framefuse.explain(compiled).graphs[0].work]
     assert len(seen) == 6  # it runs at each call, ours and eager's
     assert set(seen) == {torch.Tensor}
 

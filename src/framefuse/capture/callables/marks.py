@@ -11,16 +11,19 @@ from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import marked
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.recording import number_results
+from framefuse.capture.recording.call_names import kept_name
 from framefuse.ir.values import Arguments, Function, Keywords
 
 
 def keep_in_graph(function: Function) -> None:
     """Calls of ``function`` are recorded as one call each, and its Python code is not looked into."""
 
+    name = kept_name(function)
+
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> None:
         recorder = machine.recorder
         if recorder.alive:
-            frame.stack.append(number_results.call(recorder, function, "call_in_graph", args, kwargs))
+            frame.stack.append(number_results.call(recorder, function, name, args, kwargs))
             return
         with torch._C.DisableTorchFunction():  # the calls inside are the function's own business
             frame.stack.append(function(*strip(args), **strip(kwargs)))

@@ -14,6 +14,8 @@ TORCH_NAMESPACES = frozenset((
     "aten", "prims", "prim", "quantized", "c10d", "_c10d_functional", "_c10d_functional_autograd",
 ))  # fmt: skip
 
+KEPT = "kept "  # begins the names of users' functions that are one call
+
 
 def call_name(function: Value) -> str:
     """The plain name of a torch function; attributes are ``get x`` and ``set x``, overloads lose their suffix, and
@@ -40,9 +42,14 @@ def _operator_name(operator: torch._ops.OpOverload | torch._ops.OpOverloadPacket
     return name if space in TORCH_NAMESPACES else qualified
 
 
+def kept_name(function: Value) -> str:
+    """The name of a user's function that is one call: no row of the table is about it, whatever it is called."""
+    return f"{KEPT}{getattr(function, '__name__', '') or type(function).__name__}()"
+
+
 def may_be_random(name: str, kwargs: Keywords) -> bool:
     """Whether a call may advance a generator, so that its state is compared."""
-    return TABLE[name].draws or "generator" in kwargs or "::" in name or name == "call_in_graph"
+    return TABLE[name].draws or "generator" in kwargs or "::" in name or name.startswith(KEPT)
 
 
 def makes_leaf(kwargs: Keywords) -> bool:
