@@ -69,9 +69,10 @@ class Compilation:
         return self.code is not None and any(isinstance(i, (RunKernel, RunMatmul)) for i in self.code.schedule.items)
 
     @property
-    def calls_library(self) -> bool:
-        """Whether its code has calls of torch."""
-        return self.code is not None and any(isinstance(i, RunCall) for i in self.code.schedule.items)
+    def library_targets(self) -> list[Function]:
+        """What its code calls of torch, in order."""
+        items = self.code.schedule.items if self.code is not None else ()
+        return [item.node.attr("target") for item in items if isinstance(item, RunCall)]
 
     def forget_call(self) -> None:
         """Drops the values of the recorded call: what is compiled keeps no argument alive."""

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from framefuse.ir.schedule import RunCall
-
 if TYPE_CHECKING:  # imported with the compiler
     from framefuse.runtime.compilation import Compilation
 
@@ -75,7 +73,7 @@ def may_lose(stages: Compilation) -> bool:
         return True
     if stages.code is None or stages.halves is not None or torch.are_deterministic_algorithms_enabled():
         return False
-    if stages.computes and not stages.calls_library:
+    if stages.computes and not stages.library_targets:
         return False
     return _is_small(stages)
 
@@ -87,7 +85,7 @@ def gains_nothing(stages: Compilation) -> bool:
     """
     if stages.halves is None or stages.code is None:
         return False
-    targets = [item.node.attr("target") for item in stages.code.schedule.items if isinstance(item, RunCall)]
+    targets = stages.library_targets
     taped = sum(getattr(target, "tape", "") == "made" for target in targets)
     if not stages.computes and targets and taped == len(targets):
         return True
