@@ -72,7 +72,8 @@ def register_pass(
 
     At the stage ``"captured"`` it gets a :class:`torch.fx.GraphModule` of its own, and gives one; None stands for the
     one that it got, which it may have changed. Placeholders stay, results keep dtype, sizes, strides and history. Both
-    run on the values of the call, copied, and their results and gradients are compared.
+    run on the values of the call, copied, and their results and gradients are compared. Graphs with calls of custom
+    autograd functions, and with autocast entered inside, are left as they are.
 
     At the stage ``"joint"`` it gets results and gradients of what autograd walks as one: the inputs of its graph are
     the program's and then the gradients of the results, its outputs are the results, what else of it the program reads,

@@ -46,7 +46,7 @@ MISTAKES = {
     "no dimension": (lambda: framefuse.mark_dynamic(X, "0"), "a dimension is '0'", "Give a whole number, or several"),
     "no tensor": (lambda: framefuse.mark_static(3), "an int has no dimensions", "Mark a tensor"),
     "disable": (lambda: framefuse.disable(3), "an int is not callable", "Give a function"),
-    "stage": (lambda: framefuse.register_pass("fused", double), "unknown stage 'fused'", "lowered, forward, backward"),
+    "stage": (lambda: framefuse.register_pass("fused", double), "unknown stage 'fused'", "captured, lowered, joint"),
     "count": (lambda: framefuse.assert_compiles("no").__enter__(), "is 'no'", "Give a whole number"),
 }
 

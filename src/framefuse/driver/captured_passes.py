@@ -12,6 +12,7 @@ import torch.fx
 from framefuse.driver.graph_as_trace import trace_of
 from framefuse.errors import Stop, UserError, kind_of
 from framefuse.ir import registered
+from framefuse.ir.custom_calls import CustomCall
 from framefuse.ir.passes import Step
 from framefuse.ir.trace import Trace
 from framefuse.ir.values import Arguments, Value
@@ -26,10 +27,11 @@ def with_captured_passes(
     trace: Trace, examples: Callable[[Captured], Arguments], *, dump: bool, check: bool
 ) -> tuple[Trace, tuple[Step, ...]]:
     """The trace behind the passes, and what each of them did; ``examples`` are the values of the call that was
-    recorded, for the placeholders of its graph. A trace without an FX form is left as it is.
+    recorded, for the placeholders of its graph. A trace without an FX form, and one with calls of the user's own
+    autograd functions, whose code no second run is to repeat, is left as it is.
     """
     rows = registered.passes_of(STAGE)
-    if not rows or not trace.calls:
+    if not rows or not trace.calls or any(isinstance(call.target, CustomCall) for call in trace.calls):
         return trace, ()
     try:
         captured = fx_graph(trace)

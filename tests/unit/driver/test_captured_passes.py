@@ -134,3 +134,28 @@ def test_tools_of_torch_find_operators_as_they_are_written():
             x, y = torch.rand(2, n)
             torch.testing.assert_close(fast(x, y), 1 / (x + y) - y)
     assert "torch.reciprocal" in str(framefuse.graphs(fast)[0].captured)
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 3
+
+
+def test_random_numbers_are_eagers_and_custom_autograd_functions_are_left_alone():
+    inner = torch.nn.Linear(4, 4)
+    for f in (lambda x: F.dropout(inner(x)).tanh(), lambda x: Doubled.apply(inner(x)).tanh()):
+        with framefuse.register_pass("captured", changing(torch._C._nn.linear, as_product)):
+            fast = framefuse.compile(f)
+            for n in (2, 3, 5):
+                sides = []
+                x = torch.randn(n, 4)
+                for each in (fast, f):
+                    torch.manual_seed(n)
+                    result = each(x)
+                    sides.append([result, *torch.autograd.grad(result.sum(), inner.weight)])
+                torch.testing.assert_close(*sides)
