@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
+
+from framefuse.ir.values import Value
 
 MOST = 4  # nodes of a chain
 OF_PYTHON = torch._C._FunctionBase  # a node whose backward is Python code cannot be called from here
@@ -20,7 +21,7 @@ def chain_walked(
 
     A walk within ``torch.autograd.grad`` finds nothing either: nodes then compute what that walk itself asks for.
     """
-    node: Any = results[0].grad_fn
+    node: Value = results[0].grad_fn
     if torch.is_grad_enabled() or torch.is_anomaly_enabled() or not leaves[0].is_cpu or node is None:
         return None
     taken: list[torch.Tensor | None] = [None] * len(node._input_metadata)
@@ -53,7 +54,7 @@ def chain_walked(
     return None
 
 
-def _ways(node: Any, places: dict[int, int]) -> tuple[list[tuple[int, int]] | None, int | None]:
+def _ways(node: Value, places: dict[int, int]) -> tuple[list[tuple[int, int]] | None, int | None]:
     """Which of the node's gradients are those of leaves, as (place of the leaf, number of the gradient), and which one
     goes to another node. None where the node or one of its ways is none for a walk by hand.
     """
