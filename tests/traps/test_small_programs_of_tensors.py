@@ -556,6 +556,11 @@ def linalg(x):
     )
 
 
+@ROWS.case(lambda i: (draw(i, 3, dtype=torch.int64), 3 - i if i < 3 else -1))
+def power_of_integers(x, n):
+    return x**n
+
+
 @ROWS.parametrize()
 def test_tensors_are_eagers(trap: Trap) -> None:
     hold(trap)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from framefuse.ir.builder import ONE
+from framefuse.ir.builder import ONE, ZERO
 from framefuse.ir.dtypes import BFLOAT16, BOOL, DType
 from framefuse.ir.graph import Node
+from framefuse.ir.numbers import Expr
 from framefuse.ir.values import Value
 from framefuse.lower import element as e
 from framefuse.lower.context import Lowering, rounded
@@ -304,6 +305,8 @@ def power(lo: Lowering, input: Value, exponent: Value, *, out: Value = None) -> 
     def step(value: Element) -> Element:
         return _rounded(value, dtype) if twice else value
 
+    if isinstance(exponent, Expr) and not dtype.is_float and dtype.kind != "complex":  # eager refuses negative ones
+        lo.require("<=", ZERO, exponent, "a power of integers")
     if exponent is False and dtype.is_float:  # no number 0 to eager's derivative, which divides by the base
         return lo.compute(lambda a, b: a.number(1).derived("power", a, numbers=(0.0, -1.0)), input, exponent)
     if isinstance(exponent, (int, float)) and float(exponent) in _POWERS:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from framefuse.ir.builder import ONE, Shape
+from framefuse.ir.builder import ONE, ZERO, Shape
 from framefuse.ir.dtypes import BOOL, BY_NAME, INT64, DType
 from framefuse.ir.graph import Node
-from framefuse.ir.numbers import Expr, Real, expr, maximum
+from framefuse.ir.numbers import Expr, Real, expr
 from framefuse.ir.values import Value
 from framefuse.lower import element as e
 from framefuse.lower.context import Lowering
@@ -104,11 +104,20 @@ def _variance(
     double = input.device == "cpu" and not lo.sums_squares(input)
     node = lo.cast(input, BY_NAME["float64"]) if double else lo.widen(input)
     centre, squares = moments(lo, node, axes)
-    count = lo.total(node.shape, axes)
-    freedom = count if correction == 0 else maximum(count - correction, expr(0))
+    freedom = lo.total(node.shape, axes) - correction
+    _require_freedom(lo, node.shape, axes, freedom)
     variance = lo.compute(lambda s: s / _size(freedom), squares)
     shape = lo.keep(node.shape, axes) if keepdim else tuple(s for axis, s in enumerate(node.shape) if axis not in axes)
     return lo.reshape(variance, shape), lo.reshape(centre, shape)
+
+
+def _require_freedom(lo: Lowering, shape: Shape, axes: tuple[int, ...], freedom: Expr) -> None:
+    """Raises Unsupported where eager warns at each call: of as few elements as the correction, or of no results."""
+    told = [freedom, *(size for axis, size in enumerate(shape) if axis not in axes)]
+    if any(lo.size(size) <= 0 for size in told):
+        raise Unsupported("too few elements, of which eager warns")
+    for size in told:
+        lo.require("<", ZERO, size, "a variance")
 
 
 @rule("var")

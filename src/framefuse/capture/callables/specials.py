@@ -399,6 +399,7 @@ def _weak_reference(machine: Machine, frame: Frame, args: Arguments, kwargs: Key
     sources = machine.recorder.sources
     if len(args) > 1 and not sources.knows(args[0]):
         machine.recorder.kill("finalizer", "A callback of a weak reference")
+    _watched(machine, args)
     if len(args) != 1 or kwargs or sources.knows(args[0]) or isinstance(args[0], torch.Tensor):
         return MISSING
     reference = weakref.ref(args[0])  # to an object of this call, which ends as it does eagerly
@@ -406,6 +407,14 @@ def _weak_reference(machine: Machine, frame: Frame, args: Arguments, kwargs: Key
         sources.note_made(reference)
     frame.stack.append(reference)
     return None
+
+
+def _watched(machine: Machine, args: Arguments) -> None:
+    """Whether a tensor that the call made has ended can be seen: a recording would hold it, and so would compiled code.
+    """
+    sources = machine.recorder.sources
+    if any(isinstance(part, torch.Tensor) and not sources.knows(part) for part in args[:1]):
+        machine.recorder.kill("finalizer", "A weak reference to a tensor of this call")
 
 
 @special(weakref.finalize)

@@ -16,6 +16,7 @@ from framefuse.capture.interp import stacks
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program import leaves
 from framefuse.capture.program.tracebacks import is_framefuse
+from framefuse.ir.native_warnings import unheard
 from framefuse.ir.values import Arguments, Function, Value
 
 WARN = warnings.warn
@@ -57,7 +58,7 @@ def _hear(
     args: Arguments = (message, category, level, source)
     if level < 1:  # put down to a line of torch's own
         told, args = _warn_at, (message, category, inside[max(stacklevel, 1) - 1])
-    with torch._C.DisableTorchFunction():
+    with torch._C.DisableTorchFunction(), unheard():
         text = message if type(message) is str and source is None else None
         if text is not None and Hearers(machine).of_warnings(text, kind, level if level >= 1 else None):
             machine.recorder.note_warning()

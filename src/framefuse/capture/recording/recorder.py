@@ -45,6 +45,7 @@ from framefuse.errors import Reason
 from framefuse.ir.containers import elements
 from framefuse.ir.facts import Source
 from framefuse.ir.marks import DIMENSIONS
+from framefuse.ir.native_warnings import Hearing, Telling, WarningPlace
 from framefuse.ir.nested import numbers_in
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.numpy_numbers import is_numpy_number
@@ -125,6 +126,7 @@ class Recorder:
         self._operands: list[torch.Tensor] = []
         self._has_numbers = False
         self._warned = False  # in the torch call under way
+        self._told: WarningPlace | None = None  # where C code of it warned
 
     def attach(self, machine: Interpreter, mode: TorchFunctionMode) -> None:
         """Names the machine that runs the program, and the mode by which torch hands its calls over."""
@@ -469,7 +471,8 @@ class Recorder:
         if prepared is None or not self.alive:
             return function(*args, **kwargs)
         try:
-            out = function(*args, **kwargs)
+            with Hearing(self._tell):
+                out = function(*args, **kwargs)
         except Exception as error:  # whether it fails, and its text, may depend on sizes and values
             self.kill("raises", type(error).__name__)
             raise
@@ -477,10 +480,18 @@ class Recorder:
             self._note(function, name, args, kwargs, prepared, out)
         return out
 
+    def _tell(self, warning: Warning) -> None:
+        """A warning of C, which the program gets as if it had made the call itself."""
+        frame = self.machine.frames[-1] if self.machine is not None else None
+        line = frame.code.line(frame.step - 1) if frame is not None else Line("sys", 0, "")
+        place = WarningPlace(frame.globals.get("__name__", "") if frame is not None else "sys", line.file, line.line)
+        self._told = place
+        place.tell(warning)
+
     def _prepare(self, name: str, args: Arguments, kwargs: Keywords) -> Prepared | None:
         """What is known of a torch call before it runs."""
         try:
-            self._operands, self._has_numbers, self._warned = [], False, False
+            self._operands, self._has_numbers, self._warned, self._told = [], False, False, None
             recorded = tuple([self.argument(value) for value in args])
             named = {key: self.argument(value) for key, value in kwargs.items()} if kwargs else {}
             operands, self._operands = self._operands, []
@@ -533,7 +544,7 @@ class Recorder:
                 return
             self.calls.append(
                 Call(
-                    function,
+                    function if written or self._told is None else Telling(function, self._told),
                     name,
                     prepared.recorded,
                     prepared.named,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from framefuse.autodiff.rules.linear_calls import Adjoint
 from framefuse.autodiff.rules.reductions import Others
 from framefuse.autodiff.tapes import Hole, Replay, Taped, Vjp
-from framefuse.ir import comparisons, derivative, facts, graph, numbers, schedule, source, trace
+from framefuse.ir import comparisons, derivative, facts, graph, native_warnings, numbers, schedule, source, trace
 from framefuse.ir.loops import nodes
 from framefuse.lower.library import (
     BeforeWrite,
@@ -32,6 +32,6 @@ CLASSES: tuple[type, ...] = (
     nodes.Const, nodes.Scalar, nodes.Index, nodes.Apply, nodes.Local, nodes.Let, nodes.Accumulator, nodes.Accumulate,
     nodes.Store, nodes.AtomicAdd, nodes.Scratch, nodes.Check, nodes.Loop, nodes.Product, nodes.Kernel, Adjoint, Others,
     Hole, Replay, Taped, Vjp, BeforeWrite, Draw, OnCopies, Parts, Plainly, Silent, ThroughView, Turned, UnderAutocast,
-    DropoutMask,
+    DropoutMask, native_warnings.WarningPlace, native_warnings.Telling,
 )  # fmt: skip
 IDENTITY: frozenset[type] = frozenset((graph.Node, nodes.Kernel))  # that compare by identity, or are changed

@@ -1,0 +1,84 @@
+"""Warnings that torch's C code gives at each call come at each compiled call too, at the program's own line."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from tests.traps.small_programs import Rows, draw
+from tests.traps.trap import Trap, hold
+
+ROWS = Rows()
+
+
+def heard(function, *args):
+    """The result of a call with what it warned of: kind, text, file and line of each."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        result = function(*args)
+    return result, [(each.category, str(each.message), each.filename, each.lineno) for each in told]
+
+
+def row(function, *sizes):
+    def program(compiled):
+        fast = compiled(function)
+        for number, size in enumerate(sizes):
+            yield heard(fast, draw(number, *size))
+
+    program.__name__ = function.__name__
+    ROWS.program(program)
+
+
+def deviation_of_one(x):
+    return x[0, :1].std(), x * 2
+
+
+def deviation_of_few(x):
+    return x.std() * 2
+
+
+def variance_of_none(x):
+    return x.var(1)
+
+
+def unread_deviation(x):
+    x[0, :1].var()
+    return x + 1
+
+
+def moments_of_one(x):
+    return torch.std_mean(x[:1], 0)
+
+
+def copied_by_constructor(x):
+    return torch.tensor(x) + 1
+
+
+def byte_mask(x):
+    return x[torch.tensor([1, 0, 1], dtype=torch.uint8)] * 2
+
+
+row(deviation_of_one, (3, 4), (3, 4), (5, 2), (3, 4))
+row(deviation_of_few, (3,), (1,), (4,), (1,), (0,), (5,))
+row(variance_of_none, (3, 4), (0, 4), (3, 1), (5, 4), (0, 4))
+row(unread_deviation, (3, 4), (3, 4), (5, 2), (3, 4))
+row(moments_of_one, (3, 4), (3, 4), (5, 2))
+row(copied_by_constructor, (3, 4), (3, 4), (5, 2))
+row(byte_mask, (3, 4), (3, 4), (3, 2))
+
+
+@ROWS.program
+def turned_into_an_error(compiled):
+    fast = compiled(deviation_of_one)
+    for number in range(3):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(UserWarning, match="degrees of freedom"):
+                fast(draw(number, 3, 4))
+        yield heard(fast, draw(number, 3, 4))
+
+
+@ROWS.parametrize()
+def test_warnings(trap: Trap) -> None:
+    hold(trap)
