@@ -173,6 +173,25 @@ def test_autocast(name, inside):
     assert kernels(checked(fast, len(ROWS) - 1)) >= 1
 
 
+@pytest.mark.parametrize(
+    "how", [{"scale_factor": 2.0}, {"size": (7, 5), "mode": "bilinear"}, {"size": 3, "mode": "area"}]
+)
+def test_resizing_under_autocast(how):
+    seed(0)
+    first, last = (torch.nn.Conv2d(3, 3, 3, padding=1).to(DEVICE) for _ in range(2))
+
+    def run(x):
+        with torch.autocast(DEVICE, torch.bfloat16):
+            return last(F.interpolate(first(x).sigmoid(), **how))
+
+    fast = framefuse.compile(run)
+    for rows in ROWS:
+        x = torch.randn(rows, 3, 4, 6, device=DEVICE, requires_grad=True)
+        results = [(y, *torch.autograd.grad(y.float().sum(), (x, first.weight))) for y in (fast(x), run(x))]
+        torch.testing.assert_close(*results, rtol=6e-2, atol=6e-2)
+    assert kernels(checked(fast, len(ROWS) - 1)) >= 1
+
+
 def test_views_that_are_not_aligned():
     def f(x):
         return x * 2 + 1

@@ -86,12 +86,22 @@ DIFFERENTIABLE_FORMS: dict[str, DifferentiableForm] = {}
 
 def has_rules(node: Node) -> bool:
     """Whether the rules of a library call's name hold for it: they are about real numbers, but for those of the calls
-    that join and split complex ones, and some about some of the calls.
+    that join and split complex ones, about operands that are read as they are, and some about some of the calls.
     """
     when = WHEN.get(node.attr("name"))
     if node.attr("target") in (torch.complex, reals):
         return True
+    if _casts(node):
+        return False
     return all(part.dtype.kind != "complex" for part in (node, *node.inputs)) and (when is None or when(node))
+
+
+def _casts(node: Node) -> bool:
+    """Whether a call that runs under autocast casts operands: its gradients are of their dtypes, not of its own."""
+    target, under = node.attr("target"), False
+    while target is not None and not under:
+        target, under = getattr(target, "target", None), bool(getattr(target, "casts", ()))
+    return under and any(part.dtype.is_float and part.dtype is not node.dtype for part in node.inputs)
 
 
 def differentiable_form(*names: str) -> Callable[[DifferentiableForm], DifferentiableForm]:

@@ -93,7 +93,7 @@ CUDA = Lists(
     | {
         "acos", "asin", "cdist", "cosh", "cosine_similarity", "dist", "erfinv", "exp", "expm1", "group_norm",
         "layer_norm", "log", "log10", "log1p", "log2", "logsumexp", "pdist", "pow", "reciprocal", "renorm",
-        "rms_norm", "rsqrt", "sinh", "softplus", "tan",
+        "rms_norm", "rsqrt", "sinh", "softplus", "tan", "upsample_nearest2d",
     },
     frozenset(("cumprod", "cumsum", "linalg_vector_norm", "log_softmax", "prod", "softmax", "sum")),
     frozenset(("addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "index_put", "scatter_add", "tensordot",
@@ -102,7 +102,7 @@ CUDA = Lists(
     SAME
     | {
         "__pow__": "pow", "__rpow__": "pow", "square": "pow", "arccos": "acos", "arcsin": "asin", "arctan2": "atan2",
-        "cross_entropy": "nll_loss",
+        "cross_entropy": "nll_loss", "interpolate": "upsample_nearest2d", "upsample": "upsample_nearest2d",
     },
 )  # fmt: skip
 LISTS = {"cpu": CPU, "cuda": CUDA}

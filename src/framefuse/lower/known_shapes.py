@@ -83,6 +83,15 @@ def median(lo: Lowering, input: Node, dim: Value = None, keepdim: bool = False, 
     return Shapes(((),)) if dim is None else _reduced(lo, input, dim, keepdim)
 
 
+@rule("torch.trapezoid", "torch.trapz")
+def trapezoid(lo: Lowering, y: Node, x: Value = None, *, dx: Value = None, dim: Value = -1) -> Shapes:
+    if x is not None:
+        raise Unsupported("places of the samples")
+    axis = lo.axis(dim, len(y.shape))
+    lo.require("!=", y.shape[axis], expr(0), "samples")  # of none torch gives zeros without gradient
+    return Shapes(((*y.shape[:axis], *y.shape[axis + 1 :]),))
+
+
 @rule("multinomial")
 def multinomial(lo: Lowering, input: Node, num_samples: Value, replacement: bool = False, **options: Value) -> Shapes:
     return Shapes(((*input.shape[:-1], expr(num_samples)),))

@@ -117,6 +117,14 @@ static int take_sizes(Frame *frame, const CallInfo *call)
     return 0;
 }
 
+/* A result is not what the plan was made for: the call declines, or says so behind a step that cannot run twice. */
+static int unlike(const Frame *frame, const CallInfo *call)
+{
+    if (frame->committed && !PyErr_Occurred())
+        PyErr_Format(PyExc_RuntimeError, "what %R gives is not as it was when the code was compiled", call->function);
+    return -1;
+}
+
 int call_run(const PlanProgram *plan, Frame *frame, const CallInfo *call)
 {
     PyObject *result = call_function(frame, call);
@@ -125,6 +133,7 @@ int call_run(const PlanProgram *plan, Frame *frame, const CallInfo *call)
     for (int32_t i = 0; i < call->out_count; i++) {
         PyObject *part = part_of(result, &call->outs[i]);
         if (!part || !abi_is_tensor(part)) {
+            unlike(frame, call);
             Py_XDECREF(part);
             Py_DECREF(result);
             return -1;
@@ -136,7 +145,7 @@ int call_run(const PlanProgram *plan, Frame *frame, const CallInfo *call)
         return -1;
     for (int32_t i = 0; i < call->normal_count; i++)
         if (!frame->tensors[call->normal[i]] || normalise(plan, frame, call->normal[i]) < 0)
-            return -1;
+            return unlike(frame, call);
     for (int32_t i = 0; i < call->out_count; i++) {
         int32_t slot = call->outs[i].slot;
         if (plan->slots[slot].addressed && !abi_data(frame->tensors[slot], &frame->data[slot])) {

@@ -118,8 +118,8 @@ static inline bool fits(const LaunchInfo *info, const int64_t *numbers)
     return true;
 }
 
-/* The code for these pointers and numbers, of function 0 without one. It may be compiled now: once, when it is first
-   asked for. */
+/* The code for these pointers and numbers, of function 0 without one, then with an exception. It may be compiled now:
+   once, when it is first asked for. */
 static const struct LaunchCode *code_for(LaunchInfo *info, bool aligned, const int64_t *numbers)
 {
     int which = !aligned ? LAUNCH_ANY : fits(info, numbers) ? LAUNCH_FITTED : LAUNCH_ALIGNED;
@@ -131,10 +131,11 @@ static const struct LaunchCode *code_for(LaunchInfo *info, bool aligned, const i
         if (made && PyTuple_Check(made) && PyArg_ParseTuple(made, "Ki", &function, &shared) && function && shared >= 0)
             *code = (struct LaunchCode){function, shared, false};
         else
-            code->refused = true; /* it would fail again: each run that needs it declines */
+            code->refused = !PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_Exception); /* it would fail again */
         Py_XDECREF(made);
-        PyErr_Clear();
     }
+    if (UNLIKELY(!code->function) && !PyErr_Occurred())
+        PyErr_SetString(PyExc_RuntimeError, "a kernel has no code for these sizes and addresses");
     return code;
 }
 

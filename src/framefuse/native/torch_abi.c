@@ -422,13 +422,11 @@ PyObject *abi_empty(int64_t ndim, const int64_t *sizes, const int64_t *strides, 
 {
     if (LIKELY(abi.wrap && abi.empty_strided && abi.delete_handle && abi.get_data)) {
         Handle handle;
-        if (UNLIKELY(abi.empty_strided(ndim, sizes, strides, dtype, device_type, device_type == 0 ? 0 : device_index,
-                                       &handle))) {
-            PyErr_SetString(PyExc_RuntimeError, "allocation failed");
-            return NULL;
-        }
-        abi.get_data(handle, (void **)data);
-        return wrap_handle(handle);
+        if (LIKELY(!abi.empty_strided(ndim, sizes, strides, dtype, device_type, device_type == 0 ? 0 : device_index,
+                                      &handle))) {
+            abi.get_data(handle, (void **)data);
+            return wrap_handle(handle);
+        } /* else torch raises below what it raises under eager: only Python sees which exception that is */
     }
     PyObject *result = make_slowly("empty", ndim, sizes, strides, (int64_t[]){dtype, device_type, device_index}, 3);
     if (result && !abi_data(result, data))

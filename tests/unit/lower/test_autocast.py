@@ -109,6 +109,7 @@ def test_the_lists_are_those_of_torch(device):
     assert lacking <= SINCE_2_12 and all(policy(name, device) is None for name in lacking)
     assert not lists.alone & {name.partition(".")[0] for name in names}
     assert policy("square", "cuda") == policy("pow", "cuda") == "float32" and policy("square") is None
+    assert policy("interpolate", "cuda") == "float32" and policy("interpolate") == "alone"
     assert policy("conv2d") == policy("einsum") == "lower" and policy("lstm") is None and policy("mm_") is None
 
 
@@ -144,6 +145,22 @@ def test_what_no_list_names_runs_under_autocast():
     with torch.autocast("cpu", torch.bfloat16):
         graph = check(lambda x: torch.gru_cell(x, x, *cell.parameters()), torch.randn(3, 4))
     assert wrapped(graph) == ["gru_cell"]
+
+
+@pytest.mark.parametrize("low", [torch.float32, torch.bfloat16])
+def test_gradients_of_what_no_list_names_are_of_its_operands_types(monkeypatch, low):
+    """A pooling that autocast widens, as a version of torch may that these lists do not know."""
+    monkeypatch.setattr(autocast, "policy", lambda name, device="cpu": None)
+
+    def function(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return F.adaptive_avg_pool3d(x.sin(), 2)
+
+    fast = framefuse.compile(function)
+    for size in (4, 4, 6):
+        x = torch.randn(1, 2, size, 4, 4).to(low).requires_grad_()
+        pairs = [(y, torch.autograd.grad(y.sum(), x)[0]) for y in (fast(x), function(x))]
+        torch.testing.assert_close(pairs[0], pairs[1])
 
 
 @pytest.mark.parametrize("make", [torch.nn.RNNCell, torch.nn.LSTMCell, torch.nn.GRUCell])

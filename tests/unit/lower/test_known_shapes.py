@@ -30,6 +30,10 @@ def counted(x):
     return torch.histc(x, bins=5, min=-1, max=1).reshape(5) / x.numel()
 
 
+def areas(x):
+    return torch.trapezoid(x).reshape(x.shape[0], -1) * 2, torch.trapz(x, dx=0.5, dim=1) + 1
+
+
 def of_numbers(x):
     count = x.shape[0]
     few = torch.tensor([[count, 0.5], [1, count * 2]]).reshape(4), x.new_tensor([count], dtype=torch.int64).expand(9)
@@ -37,7 +41,7 @@ def of_numbers(x):
     return *few, *many, torch.tensor([True, False]) | (x.sum() > 0)
 
 
-@pytest.mark.parametrize("function", [patches, folded, windows, listed, counted, of_numbers])
+@pytest.mark.parametrize("function", [patches, folded, windows, listed, counted, areas, of_numbers])
 def test_other_sizes(function):
     fast = framefuse.compile(function, fullgraph=True)
     state = fast.__framefuse__
