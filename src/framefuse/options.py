@@ -50,6 +50,9 @@ class Options:
     tune_seconds: float = _row(
         120.0, "How long one graph may compile and measure candidates in the modes max-autotune."
     )
+    measure_seconds: float = _row(
+        0.1, "How long large kernels of one graph may be timed in a few forms, in the other modes; 0: not at all."
+    )
     point_limit: int = _row(
         64, "At how many points of one function compiled code may hand over to an eager step."
     )

@@ -172,3 +172,53 @@ def test_products_that_compute_their_operands(monkeypatch):
     (*_, graph) = compiled_function(fast).products
     casts = [item for item in graph.stages.code.schedule.items if isinstance(item, RunKernel)]
     assert any(len(item.kernel.buffers) > 3 for item in casts if item.kernel.product is not None)
+
+
+def rows(x, y):
+    z = torch.softmax(x, -1) * y
+    return z, (x.log_softmax(-1) * y).mean(-1), y.amax(0)
+
+
+def test_large_kernels_of_the_default_mode():
+    """Nothing of the user's is touched, and what was found is known to the next function."""
+    x, y = torch.randn(1024, 40001, device="cuda"), torch.randn(1024, 40001, device="cuda")
+    kept, state = (x.clone(), y.clone()), torch.cuda.get_rng_state()
+    for stored in (False, True):
+        fast = framefuse.compile(lambda x, y: rows(x, y))
+        for _ in range(3):
+            for ours, theirs in zip(fast(x, y), rows(x, y), strict=True):
+                torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+        found = measured(fast)[0]
+        print(framefuse.explain(fast))
+        assert found.kernels and all(each.stored is stored and each.share > 0 for each in found.kernels)
+        assert "of a copy's bandwidth" in str(framefuse.explain(fast))
+    assert torch.equal(x, kept[0]) and torch.equal(y, kept[1])
+    assert torch.equal(torch.cuda.get_rng_state(), state)
+    for ours, theirs in zip(fast(x[:7], y[:7]), rows(x[:7], y[:7]), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_large_kernels_are_not_measured_while_a_stream_is_captured():
+    x, y = torch.randn(512, 40001, device="cuda"), torch.randn(512, 40001, device="cuda")
+    rows(x, y)
+    fast = framefuse.compile(rows)
+    side = torch.cuda.Stream()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=side):
+        fast(x, y)
+        captured = fast(x, y)
+    graph.replay()
+    for ours, theirs in zip(captured, rows(x, y), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+    assert all(each.skipped == "a stream is being captured" for each in measured(fast)[0].kernels)
+
+
+def test_what_is_deterministic_is_not_measured():
+    x, y = torch.randn(512, 40001, device="cuda"), torch.randn(512, 40001, device="cuda")
+    torch.use_deterministic_algorithms(True)
+    try:
+        fast = framefuse.compile(rows)
+        fast(x, y)
+        assert measured(fast) == [None]
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -63,6 +63,11 @@ class Behind:
             raise Ended
 
     @property
+    def here(self) -> bool:
+        """Whether this is the thread that compiles behind calls."""
+        return threading.current_thread() is self._thread
+
+    @property
     def ending(self) -> bool:
         """Whether the process ends, so that what fails in a job is no fault."""
         return self._ending or not threading.main_thread().is_alive()

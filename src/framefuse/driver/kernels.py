@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from framefuse import _native
@@ -10,7 +10,8 @@ from framefuse.codegen.specialisation import Choice, Place, Specialisation
 from framefuse.codegen.targets import Backend, backend
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.driver import behind
-from framefuse.driver.tuning import Tuner
+from framefuse.driver.few_forms import Forms, may_measure
+from framefuse.driver.tuning import Compile, Tuner
 from framefuse.driver.variants import compiled_together
 from framefuse.ir.code import KernelCode
 from framefuse.ir.graph import Graph
@@ -68,7 +69,14 @@ def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, Ker
         if isinstance(answer, Unsupported):
             raise Uncompiled(answer, distinct[key].device)
         code_of[key] = answer
-    tuning = tuner.run(distinct, code_of) if tuner is not None else None
+    if tuner is not None:
+        tuning: Tuning | None = tuner.run(distinct, code_of)
+    elif options.measure_seconds and may_measure() and not behind.PROCESS.here:
+        tuning = Forms(
+            schedule, *_compiling(graph, options), keep=options.cache, budget=options.measure_seconds, workers=COMPILERS
+        ).run(distinct, code_of)
+    else:
+        tuning = None
     codes = {index: code_of[key] for index, key in keys.items()}
     return compiled_together(wanted, codes, COMPILERS), tuning
 
@@ -99,15 +107,23 @@ def choose_products(schedule: Schedule, options: Options) -> Chosen:
 
 def _tuner(schedule: Schedule, options: Options) -> Tuner:
     """What replaces the codes of kernels by those of candidates that are faster."""
-    graph = schedule.graph
     return Tuner(
         schedule,
-        lambda item, choice: compile_kernel(item, graph, options, choice),
-        lambda item: _backend(item, options),
-        lambda item: dict(_hints(item, graph, options)),
+        *_compiling(schedule.graph, options),
         keep=options.cache,
         budget=options.tune_seconds,
         workers=COMPILERS,
+    )
+
+
+def _compiling(
+    graph: Graph, options: Options
+) -> tuple[Compile, Callable[[RunKernel], Backend], Callable[[RunKernel], Mapping[Symbol, int]]]:
+    """How the kernels of a graph are compiled: one of their codes, what makes it, and the recorded sizes."""
+    return (
+        lambda item, choice: compile_kernel(item, graph, options, choice),
+        lambda item: _backend(item, options),
+        lambda item: dict(_hints(item, graph, options)),
     )
 
 

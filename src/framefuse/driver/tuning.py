@@ -30,29 +30,30 @@ MARGIN = 0.98  # of the time of what is taken without measuring, from which on a
 PATIENCE = 2.0  # seconds after which a line is logged of what is going on
 # compile(item, choice or None) gives the code of a kernel, or raises.
 Compile = Callable[[RunKernel, Choice | None], KernelCode]
-_measuring = threading.Lock()  # two threads that measure at once would measure each other
+LOCK = threading.Lock()  # two threads that measure at once would measure each other
 
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """What is kept on disk of one kernel."""
+    """What is kept on disk of one kernel; ``share`` is that of a copy's bandwidth, 0 where it was not measured."""
 
     choice: Choice
     first: float
     best: float
     candidates: int
+    share: float = 0.0
 
     def to_bytes(self) -> bytes:
         """As it lies on disk."""
         choice = (self.choice.points, self.choice.width, self.choice.warps, self.choice.stages, self.choice.inner)
-        return json.dumps([choice, self.first, self.best, self.candidates]).encode()
+        return json.dumps([choice, self.first, self.best, self.candidates, self.share]).encode()
 
     @staticmethod
     def of(content: bytes | None) -> Winner | None:
         """What :meth:`to_bytes` wrote; None for anything else."""
         try:
-            choice, first, best, count = json.loads(content or b"null")
-            return Winner(Choice(*map(int, choice)), float(first), float(best), int(count))
+            choice, first, best, count, share = json.loads(content or b"null")
+            return Winner(Choice(*map(int, choice)), float(first), float(best), int(count), float(share))
         except (ValueError, TypeError):
             return None
 
@@ -147,7 +148,7 @@ class Tuner:
     def _run(
         self, items: Mapping[Hashable, RunKernel], offers: Mapping[Hashable, Offer], code_of: dict[Hashable, KernelCode]
     ) -> Tuning:
-        with _measuring:
+        with LOCK:
             asked = (self._case(key, item, offers.get(key), code_of) for key, item in items.items())
             cases = [case for case in asked if case is not None]
             cases.sort(key=lambda case: -self._bytes(case.item))  # what matters most, before time is up

@@ -284,9 +284,12 @@ def _tuning(tuning: Tuning) -> list[str]:
     took = f"{_duration(tuning.seconds)} ({_duration(tuning.compiling)} of it to compile)"
     lines = [f"{line}{took}, {_size(tuning.scratch)} of scratch memory"]
     won = sorted((kernel for kernel in measured if kernel.won), key=lambda kernel: kernel.best / kernel.first)
-    for kernel in won[:8]:
-        gain = f"{_duration(kernel.first)} -> {_duration(kernel.best)}"
-        lines.append(f"               {kernel.title:<34.34} {gain}  by {kernel.won}")
+    usual = sorted((kernel for kernel in measured if kernel.share and not kernel.won), key=lambda kernel: kernel.share)
+    for kernel in (*won, *usual)[:8]:
+        gain = f"{_duration(kernel.first)} -> {_duration(kernel.best)}  by {kernel.won}"
+        took = gain if kernel.won else f"{_duration(kernel.best)}  in its usual form"
+        share = f", {kernel.share:.0%} of a copy's bandwidth" if kernel.share else ""
+        lines.append(f"               {kernel.title:<34.34} {took}{share}")
     for why, count in Counter(kernel.skipped for kernel in tuning.kernels if kernel.skipped).items():
         lines.append(f"               {_count(count, 'kernel')} not measured: {why}")
     return lines

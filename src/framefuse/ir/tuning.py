@@ -12,7 +12,8 @@ from framefuse.ir.code import KernelCode
 class Tuned:
     """What came of one kernel, or product, called ``title``: how many ``candidates`` were timed and how many of them
     ``failed``; what ``won``, in words, in ``best`` seconds against the ``first``, that which is taken without
-    measuring. ``stored`` says that an earlier process measured it; ``skipped`` why nothing was measured.
+    measuring. ``stored`` says that an earlier process measured it; ``skipped`` why nothing was measured. ``share`` is
+    what it moves in that time as a part of what a copy does, 0 where that was not measured.
     """
 
     title: str
@@ -23,6 +24,7 @@ class Tuned:
     best: float = 0.0
     stored: bool = False
     skipped: str = ""
+    share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,10 @@ SHARE = 4  # scratch memory may take one part in so many of what is free
 CLEARED = 1 << 28  # bytes that are written between two launches, so that none finds its operands in a cache
 FIRST, ROUNDS = 3, 20  # launches of every candidate, and of those that are left after them
 HOPELESS = 1.25  # times the best: not looked at again after the first rounds
-SECONDS = 0.25  # that the rounds of one kernel may take
+SECONDS = 0.25  # that the rounds of one kernel may take, where nothing else is said
+
+
+_bandwidths: dict[torch.device, float] = {}
 
 
 class NotMeasured(Exception):
@@ -33,11 +36,14 @@ class NotMeasured(Exception):
 
 
 class Trial:
-    """Measures on one device of torch, on its current stream. ``scratch`` is the most memory that it held, in bytes."""
+    """Measures on one device of torch, on its current stream. ``scratch`` is the most memory that it held, in bytes;
+    the rounds of one kernel take about ``seconds``.
+    """
 
     def __init__(self, device: str) -> None:
         self.device = torch.device(device)
         self.scratch = 0
+        self.seconds = SECONDS
         self.clear: torch.Tensor | None = None
         self.generator: torch.Generator | None = None
 
@@ -116,6 +122,19 @@ class Trial:
             raise NotMeasured("no memory for it") from error
         return [memory[buffer.aliases or buffer.name] for buffer in kernel.buffers]
 
+    def bandwidth(self) -> float:
+        """Bytes a second, read and written, of a copy on the device; measured once a process.
+
+        Raises NotMeasured where there is no room for it.
+        """
+        if self.device not in _bandwidths:
+            self.reserve(0)
+            assert self.clear is not None
+            source, target = self.clear.chunk(2)
+            (seconds,) = self.times([functools.partial(target.copy_, source)])
+            _bandwidths[self.device] = CLEARED / seconds
+        return _bandwidths[self.device]
+
     def reserve(self, size: int) -> None:
         """Raises NotMeasured where ``size`` bytes more than what is cleared between launches are too much."""
         if torch.cuda.is_current_stream_capturing():
@@ -153,7 +172,7 @@ class Trial:
         seconds_of: list[list[float]] = [[] for _ in runs]
         alive = [place for place, run in enumerate(runs) if _works(run)]
         torch.cuda.current_stream(self.device).synchronize()
-        end = time.perf_counter() + SECONDS
+        end = time.perf_counter() + self.seconds
         self._rounds(runs, alive, seconds_of, FIRST)
         best = min((statistics.median(seconds_of[place]) for place in alive), default=math.inf)
         close = [place for place in alive if statistics.median(seconds_of[place]) <= HOPELESS * best]

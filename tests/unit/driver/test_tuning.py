@@ -130,7 +130,12 @@ def test_nothing_is_written_where_nothing_may_be_kept(winners, tmp_path):
     assert made == {"a": 8} and not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("damage", [b"", b"null", b"[]", b"[[1, 2], 3, 4, 5]", b"{", b'[["x", 0, 1, 1], 1, 1, 1]'])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"", b"null", b"[]", b"[[1, 2], 3, 4, 5, 0]", b"[[1, 2, 3], 3, 4, 5]", b"{", b'[["x", 0, 1, 1], 1, 1, 1, 0]',
+    ],
+)  # fmt: skip
 def test_a_damaged_file_is_measured_anew(tmp_path, damage):
     disk = DiskCache(tmp_path)
     disk.write("a", damage)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 
 from framefuse.codegen.optimise import optimised
 from framefuse.codegen.specialisation import Choice, Hints
@@ -15,7 +16,8 @@ MOST = 12  # of one kernel: each is compiled
 LEAST_POINTS, MOST_POINTS = 128, 8192
 MOST_WARPS = 32
 LEAST_PROGRAMS = 16  # that several rows a program leave
-TURNS = 1024, 2048, 4096, 8192  # widths of a row that goes in turns
+# (width, stages) of a row that goes in turns
+TURNS = (2048, 1), (1024, 1), (2048, STAGES), (4096, 1), (8192, 1), (1024, STAGES)
 # (points along memory, rows of a turn) of a reduction across memory
 ACROSS = (32, 64), (64, 32), (128, 16), (64, 64), (128, 32), (32, 32), (16, 64), (256, 8)
 
@@ -48,30 +50,39 @@ def candidates(kernel: Kernel, hints: Hints) -> tuple[Choice, ...]:
 def _points(blocks: Blocks, rows: int, share: int) -> Iterator[Choice]:
     """Programs of a quarter to four times the points, by the elements of a thread."""
     least, most = max(LEAST_POINTS, blocks.points // 4), min(MOST_POINTS, blocks.points * 4, max(WARP, power(rows)))
-    for elements in (8, 4, 16, 2):
-        for warps in (4, 2, 8, 1):
+    for warps in (4, 2, 8, 1):
+        for elements in (8, 4, 16, 2):
             points = elements * warps * WARP
             if least <= points <= most and elements <= 2 * share:
                 yield Choice(points, 0, warps)
 
 
 def _rows(blocks: Blocks, rows: int, share: int) -> Iterator[Choice]:
-    """Whole rows, one or more a program, with fewer or more threads; then rows in turns, which may overlap."""
+    """Whole rows, one or more a program, with fewer or more threads, and rows in turns, which may overlap: in turn, so
+    that the first few are of both kinds.
+    """
+    for pair in zip_longest(_whole(blocks, rows, share), _in_turns(power(blocks.longest))):
+        yield from (choice for choice in pair if choice is not None)
+
+
+def _whole(blocks: Blocks, rows: int, share: int) -> Iterator[Choice]:
     whole = power(blocks.longest)
-    if whole <= 2 * ROW:
-        for points in dict.fromkeys((blocks.points, 1, max(1, blocks.points // 4), 2 * blocks.points)):
-            for elements in (16, 8, 32, 4):
-                warps = max(1, points * whole // (elements * WARP))
-                fair = points == 1 or -(-rows // points) >= LEAST_PROGRAMS
-                if fair and warps <= MOST_WARPS and elements <= 4 * share and (points == 1 or warps <= 8):
-                    yield Choice(points, whole, warps)
-                    if points != blocks.points:
-                        break  # one of the other programs tells whether they are better
-    turns = [width for width in TURNS if width < whole]
-    for width in turns[-3:]:
-        yield Choice(1, width, min(16, max(1, width // (8 * WARP))))
-    for width in turns[:2]:
-        yield Choice(1, width, min(16, max(1, width // (8 * WARP))), STAGES)
+    if whole > 2 * ROW:
+        return
+    for points in dict.fromkeys((blocks.points, 1, max(1, blocks.points // 4), 2 * blocks.points)):
+        for elements in (16, 8, 32, 4):
+            warps = max(1, points * whole // (elements * WARP))
+            fair = points == 1 or -(-rows // points) >= LEAST_PROGRAMS
+            if fair and warps <= MOST_WARPS and elements <= 4 * share and (points == 1 or warps <= 8):
+                yield Choice(points, whole, warps)
+                if points != blocks.points:
+                    break  # one of the other programs tells whether they are better
+
+
+def _in_turns(whole: int) -> Iterator[Choice]:
+    for width, stages in TURNS:
+        if width < whole:
+            yield Choice(1, width, min(16, max(1, width // (8 * WARP))), stages)
 
 
 def _across(blocks: Blocks, rows: int) -> Iterator[Choice]:

@@ -16,6 +16,7 @@ from framefuse.codegen.interpreter import interpret
 from framefuse.codegen.specialisation import Choice, Place, Specialisation
 from framefuse.codegen.triton import by_interpreter, candidates
 from framefuse.codegen.triton.products import parts_of
+from framefuse.driver import few_forms as forms
 from framefuse.driver import tuning
 from framefuse.ir.dtypes import FLOAT32
 from framefuse.ir.loops import Buffer
@@ -78,6 +79,9 @@ class Counted(Trial):
         self.launched, self.given = 0, []
         Counted.made.append(self)
 
+    def bandwidth(self):
+        return 1e9
+
     def reserve(self, size):
         self.scratch = max(self.scratch, size)
 
@@ -135,6 +139,24 @@ def test_the_default_mode_measures_nothing(counted):
     x, y = torch.randn(40, 50), torch.randn(40, 50)
     fast(x, y)
     assert not Counted.made and "measured" not in str(framefuse.explain(fast))
+
+
+def test_large_kernels_are_measured_in_the_default_mode(counted, monkeypatch):
+    for name, value in (("LARGE", 1), ("LONG", 0.0), ("NEAR", 1e9), ("COMPILED", 99), ("trial", Counted)):
+        monkeypatch.setattr(forms, name, value)
+    for function, known in ((f, False), (lambda *args: f(*args), True)):
+        fast = framefuse.compile(function, options={"measure_seconds": 1e3})  # Counted says that launches take seconds
+        for rows in (40, 40, 7, 64):
+            x, y = torch.randn(rows, 50), torch.randn(rows, 50)
+            for ours, theirs in zip(fast(x, y), f(x, y), strict=True):
+                torch.testing.assert_close(ours, theirs)
+        (product,) = compiled_function(fast).products
+        found = product.stages.code.tuning
+        assert len(found.kernels) > 1 and all(kernel.won and kernel.stored is known for kernel in found.kernels)
+        assert "of a copy's bandwidth" in str(framefuse.explain(fast))
+    off = framefuse.compile(f, options={"measure_seconds": 0.0})
+    off(torch.randn(40, 50), torch.randn(40, 50))
+    assert compiled_function(off).products[0].stages.code.tuning is None
 
 
 def test_backward_is_measured_too(counted):
