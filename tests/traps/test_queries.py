@@ -162,6 +162,21 @@ def test_a_library_leaves_a_mask_to_the_graph_that_it_would_look_at_to_save_work
         assert f(torch.full((2,), number), settings).tolist() == [expected] * 2
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_library_that_has_no_mask_goes_the_way_of_eager(masked):
+    space: dict[str, Any] = {"torch": torch, "__name__": "transformers.masking_utils"}
+    text = (
+        "def is_tracing(tensor=None): return torch.compiler.is_compiling()\n"
+        "def _ignore_bidirectional_mask_sdpa(mask, x): return x * 100 if is_tracing(mask) else x * 2"
+    )
+    exec(compile(text, "/usr/lib/python3/site-packages/transformers/masking_utils.py", "exec"), space)
+    asks = space["_ignore_bidirectional_mask_sdpa"]
+    f = framefuse.compile(lambda x, mask: asks(mask, x) + 1)
+    for number in (1.0, 2.0, 3.0):
+        mask = torch.ones(2) if masked else None
+        assert f(torch.full((2,), number), mask).tolist() == [number * (100 if masked else 2) + 1] * 2
+
+
 @pytest.mark.parametrize("name", ["lazy_initialization", "lazy_initialization_indexer"])
 def test_a_library_leaves_marks_for_other_compilers_out(name):
     asks = asks_of_an_installed_library("transformers.cache_utils", name)

@@ -479,13 +479,14 @@ def _is_compiling(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywo
 def _spares_work(frames: Sequence[Frame]) -> bool:
     """Whether a library asks before it marks tensors, or whether it may look at the values of a mask: where all are
     true it makes none. Where what reads the mask sees more without one than with it (as Gemma inside PaliGemma does),
-    the result is another.
+    the result is another; where there is no mask, it looks at none.
     """
     asking = {(each.globals.get("__name__"), each.code.code.co_name) for each in frames[-4:]}
     if asking & MARKS_LEFT_OUT:
         return True
     return bool(asking & MASKS_LEFT_OUT) and not any(
-        name == "config" and getattr(value, "__dict__", {}).get("use_bidirectional_attention")
+        (name == "config" and getattr(value, "__dict__", {}).get("use_bidirectional_attention"))
+        or (name == "tensor" and value is None and each.code.code.co_name == "is_tracing")
         for each in frames
         for name, value in zip(each.code.local_names, each.locals, strict=False)
     )
