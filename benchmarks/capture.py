@@ -20,8 +20,8 @@ from benchmarks.timing import no_collection
 from benchmarks.training_steps import disturbed
 from benchmarks.transformers_models import CLASSES, SAMPLES, WORDS
 from benchmarks.zoo import MissingLibrary, optional
-from framefuse.capture import record
-from framefuse.driver.wiring import connect
+from framefuse.capture.record import record
+from framefuse.driver.wiring import load_stages
 from framefuse.runtime.function import compiled_function
 
 FAR = "no: the floats of"  # differ, which may be rounding that the model spreads
@@ -275,7 +275,7 @@ def bert_base() -> tuple[nn.Module, tuple[Any, ...]]:
 
 def recording(title: str, function: Any, arguments: tuple[Any, ...], passes: int = PASSES) -> Row:
     """One row: the median of recordings, above the median of eager calls between them."""
-    connect()  # as the first compiled function does
+    load_stages()  # as the first compiled call does
     owner = function if isinstance(function, nn.Module) else None
     eager, recorded = [], []
     for _ in range(passes):

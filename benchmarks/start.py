@@ -44,7 +44,10 @@ SHIPPED = (
     Field("call_onnx_ms", "ONNX Runtime", "{:.3f}"),
 )
 # What a program that compiles imports beyond torch.
-IMPORTS = {"framefuse": ("framefuse",), "torch": ("torch._dynamo", "torch._inductor.compile_fx")}
+IMPORTS = {
+    "framefuse": ("framefuse", "framefuse.driver.tree"),
+    "torch": ("torch._dynamo", "torch._inductor.compile_fx"),
+}
 IMPORT = """
 import importlib, json, sys, time
 import torch

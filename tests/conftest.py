@@ -12,10 +12,10 @@ import torch
 
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.driver.calls import calls
-from framefuse.driver.wiring import connect
+from framefuse.driver.wiring import load_stages
 from framefuse.runtime import function, weighing
 
-connect()  # many tests record without a compiled function, whose making does so
+load_stages()  # many tests record without a compiled function, whose first call does so
 # Where no folder can be: a call that another test had kept would run compiled code at once.
 calls.PROCESS = DiskCache(Path(os.devnull) / "calls")
 

@@ -66,7 +66,7 @@ def compile(
         UserError: an unknown backend, mode or option, or something that is not callable; the text names the choices.
     """
     settings = _settings(fullgraph, dynamic, backend, mode, options)
-    compiler = registry.compiler_of(backend)
+    compiler = registry.compiler_of(backend, soon=settings.patience is not None)
     if model is None:
         return functools.partial(
             compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable
@@ -112,7 +112,7 @@ def install(
         UserError: wrong settings, or something else than a function or module.
     """
     settings = _settings(fullgraph, dynamic, backend, mode, options)
-    compiler = registry.compiler_of(backend)
+    compiler = registry.compiler_of(backend, soon=settings.patience is not None)
     state = compiled_function(target)
     if state is not None:
         target = state.owner if isinstance(state.owner, torch.nn.Module) else state.function

@@ -29,7 +29,7 @@ from tests.fuzz.shrink import Shrinker
 from tests.fuzz.training import training
 from tests.fuzz.writes import writing
 
-from framefuse.driver.wiring import connect
+from framefuse.driver.wiring import load_stages
 
 CHUNK = 300  # programs that one process runs; the process then ends, and its memory with it
 SILENCE = 1800  # seconds without a sign of life after which a process counts as hanging, also on a busy machine
@@ -65,7 +65,7 @@ def main() -> int:
 def serve(kind: str, first: int, step: int, folder: Path) -> NoReturn:
     """Runs the chunks of ``first`` and every ``step``-th seed behind it, each in a process of its own, without end."""
     os.environ.setdefault("FRAMEFUSE_CHECK", "1")
-    connect()
+    load_stages()
     torch.set_num_threads(1)
     for seed in itertools.count(first, step):
         last, errors = folder / f"{seed}.py", folder / f"{seed}.txt"

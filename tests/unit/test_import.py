@@ -38,12 +38,27 @@ def test_the_package_imports_no_stage_and_no_library():
     assert seconds < 0.5, "0.06 s where nothing else runs"
 
 
-def test_what_compiles_imports_the_compiler_before_the_first_call():
-    code = "f = framefuse.compile(lambda x: x * 2 + 1)\nthen = set(sys.modules)\n"
-    run = "f(torch.ones(3)), f(torch.ones(3))\nassert f.hits == 1\n"
+PROGRAM = """
+f = framefuse.compile(lambda x: torch.exp(x) * 2 + 1)
+f(x := torch.ones(3)), f(x)
+assert f.hits
+"""
+
+
+def test_a_call_that_an_earlier_process_kept_imports_few_stages(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("FRAMEFUSE_CHECK", "0")  # under which nothing is kept
+    cold, *_ = imported(PROGRAM)
+    warm, *_ = imported(PROGRAM)
+    assert {f"framefuse.{stage}" for stage in STAGES} <= cold and "llvmlite" in cold
+    assert not below(warm, [f"framefuse.{stage}" for stage in ("lower", "autodiff", "fuse", "capture.opcodes")])
+    assert len(below(warm, ["framefuse"])) < 180 < 400 < len(below(cold, ["framefuse"]))
+
+
+def test_where_no_call_is_to_wait_compiling_imports_what_the_first_one_needs():
+    code = "f = framefuse.compile(lambda x: x * 2 + 1, options={'wait': False})\nthen = set(sys.modules)\n"
     late = "late = [name for name in set(sys.modules) - then if name.startswith('framefuse.')]\nassert not late, late\n"
-    modules, _, _ = imported(code + run + late)
-    assert {f"framefuse.{stage}" for stage in STAGES} <= modules and "llvmlite" in modules
+    imported(code + "f(torch.ones(3))\n" + late)
 
 
 def test_marks_and_explain_need_no_compiler_before_they_are_used():

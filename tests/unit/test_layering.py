@@ -35,7 +35,8 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "known": {"program", "callables", "opcodes"},
         "exits": {"program", "facts", "recording", "interp", "opcodes"},
         "run": {"program", "recording", "interp", "callables", "opcodes", "known", "exits"},
-        "record": {"program", "facts", "recording", "callables", "opcodes", "exits", "run"},
+        "entry": {"program", "recording", "exits"},
+        "record": {"program", "facts", "recording", "callables", "opcodes", "exits", "run", "entry"},
     },
     "driver": {
         "wiring": set(),

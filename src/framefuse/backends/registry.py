@@ -51,8 +51,17 @@ def register_backend(function: FxBackend | None = None, *, name: str | None = No
     return function
 
 
-def compiler_of(backend: str | FxBackend) -> Compiler:
-    """The compiler for a backend; raises UserError naming the choices for an unknown one."""
+def compiler_of(backend: str | FxBackend, soon: bool = False) -> Compiler:
+    """The compiler for a backend, of which all is imported where it is needed ``soon``; raises UserError naming the
+    choices for an unknown one.
+    """
+    compiler = _compiler_of(backend)
+    if soon:
+        importlib.import_module("framefuse.driver.wiring").load_stages()
+    return compiler
+
+
+def _compiler_of(backend: str | FxBackend) -> Compiler:
     if isinstance(backend, str) and backend in OWN:
         return own(backend)
     if isinstance(backend, str):
@@ -73,6 +82,6 @@ def own(name: str) -> Compiler:
 
 
 def _driver() -> ModuleType:
-    """All stages of the compiler: imported for the first function that is compiled, not with the package."""
+    """What finds and makes compiled code: imported for the first function that is compiled, not with the package."""
     with collector_paused():
         return importlib.import_module("framefuse.driver.tree")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 import types
 from collections.abc import Sequence
@@ -15,19 +14,17 @@ import torch
 from framefuse.capture import opcodes
 from framefuse.capture.callables import autocast
 from framefuse.capture.callables.module_calls import CALL
+from framefuse.capture.entry import Entry, Segment, entry, refused
 from framefuse.capture.exits.resume import rebuild
 from framefuse.capture.exits.resume_points import ResumePoint, ResumePoints
 from framefuse.capture.exits.snapshot import Unrepresentable, take
 from framefuse.capture.facts.settle import settle
 from framefuse.capture.facts.sources import Sources
 from framefuse.capture.program.breaks import Break
-from framefuse.capture.program.debuggers import hands_over
-from framefuse.capture.program.decoded import COROUTINE_FLAGS, decode
+from framefuse.capture.program.decoded import decode
 from framefuse.capture.program.frame import Frame, InterpretedGenerator, bind_locals
-from framefuse.capture.program.leaves import runs_natively
 from framefuse.capture.program.lookups import type_get
 from framefuse.capture.program.tracebacks import users
-from framefuse.capture.program.versions import CURRENT
 from framefuse.capture.recording.outcome import autograd_held, inputs_of, separate_tensors, versions_of
 from framefuse.capture.recording.recipe import Recipes
 from framefuse.capture.recording.recorder import Recorder
@@ -41,18 +38,6 @@ from framefuse.ir.source import Line, written_at
 from framefuse.ir.stops import reason
 from framefuse.ir.trace import Build, Effect, Trace, outside
 from framefuse.ir.values import Arguments, Function, Keywords, Value
-
-
-@dataclass(slots=True)
-class Segment:
-    """A stretch of a run between two points: its ``trace``, the point where it ``start``\\s (None: the function's
-    beginning) with the values ``bound`` there, and the point that it leads to (None: the call returns).
-    """
-
-    trace: Trace
-    start: ResumePoint | None
-    bound: tuple[Value, ...]
-    follow: ResumePoint | None
 
 
 @dataclass(slots=True)
@@ -92,43 +77,6 @@ class Tree(Protocol):
         """The places of numbers that become symbols, since earlier recordings from there found others."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """The Python function that a call of an object enters, with the arguments that come first."""
-
-    function: types.FunctionType
-    leading: tuple[Value, ...]
-
-
-def entry(function: Function) -> Entry | None:
-    """What to interpret for a call of ``function``; None when it is not written in Python."""
-    leading: tuple[Value, ...] = ()
-    for _ in range(8):
-        if isinstance(function, types.FunctionType):
-            return Entry(function, leading)
-        if isinstance(function, types.MethodType):
-            leading, function = (function.__self__, *leading), function.__func__
-            continue
-        if isinstance(function, type):
-            return None
-        method = type_get(type(function), "__call__")
-        if not isinstance(method, types.FunctionType):
-            return None
-        leading, function = (function, *leading), method
-    return None
-
-
-def bind(function: Function, args: Arguments, kwargs: Keywords) -> list[Value]:
-    """The arguments in the order of the bound locals: parameters, then ``*args`` as a tuple and ``**kwargs`` as a dict.
-
-    Raises the TypeError that the call itself raises.
-    """
-    first = entry(function)
-    if first is None:
-        raise TypeError(f"{function!r} is not a Python function")
-    return bind_locals(first.function, (*first.leading, *args), kwargs)
-
-
 def record(
     function: Function,
     args: Arguments,
@@ -147,7 +95,7 @@ def record(
     Whatever cannot be recorded costs the trace only; the call completes and behaves as it does without framefuse.
     """
     first = entry(function)
-    why = refused(function, first)
+    why = refused(function, first) or _unknown(first)
     if why is not None and why.code == "debugger":
         return Recording(reason=why, declined=True)
     if why is not None or first is None:
@@ -176,24 +124,12 @@ def resume(
     return run.run()
 
 
-def refused(function: Function, entry: Entry | None) -> Reason | None:
-    """Why no call of ``function`` is recorded now; None where one may be."""
-    if CURRENT is None:
-        return reason("python", "this version of Python", None)
-    if entry is None:
-        return reason("not-python", getattr(function, "__qualname__", type(function).__name__), None)
-    line, code = written_at(entry.function), entry.function.__code__
-    if code.co_flags & (COROUTINE_FLAGS | inspect.CO_GENERATOR):
-        return reason("coroutine", code.co_qualname, line)
-    missing = decode(code).missing
-    if missing is not None:
-        return reason("opcode", missing, line)
-    if hands_over(code):
-        return reason("debugger", code.co_qualname, line)
-    if runs_natively(entry.function):
-        return reason("not-python", code.co_qualname, line)
-    mode = refusal()
-    return reason("torch-mode", mode, line) if mode is not None else None
+def _unknown(first: Entry | None) -> Reason | None:
+    """Why a function cannot be interpreted that is otherwise one to record."""
+    code = None if first is None else decode(first.function.__code__)
+    if first is None or code is None or code.missing is None:
+        return None
+    return reason("opcode", code.missing, written_at(first.function))
 
 
 def _begun(function: types.FunctionType, slots: Sequence[Value]) -> Line:
@@ -538,4 +474,4 @@ def _extra(sources: Sources, source: Source, value: Value) -> Value:
     return {key: sources.guard_value(Source("item", source, key), part, free=True) for key, part in value.items()}
 
 
-__all__ = ["Recording", "Segment", "Tree", "bind", "opcodes", "record", "resume"]
+__all__ = ["Recording", "Segment", "Tree", "opcodes", "record", "resume"]

@@ -9,7 +9,7 @@ import torch
 
 from framefuse import _native
 from framefuse.autodiff import backward_graph, carrying, differentiable_graph, is_taped, is_vjp, reads, unheard
-from framefuse.capture.recording.recording_mode import outside_modes
+from framefuse.capture.recording.mode_stack import outside_modes
 from framefuse.capture.recording.saved import unreached
 from framefuse.capture.recording.state import global_state
 from framefuse.capture.recording.tensors import keys_of

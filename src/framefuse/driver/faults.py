@@ -5,13 +5,19 @@ from __future__ import annotations
 import importlib
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from framefuse.errors import CompilerBug, Reason
-from framefuse.explain.faults import write_fault
+from framefuse.ir.late_imports import later
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
 from framefuse.options import Options
 from framefuse.runtime.compilation import Compilation
+
+if TYPE_CHECKING:
+    from framefuse.explain.faults import write_fault
+else:
+    write_fault = later("framefuse.explain.faults", "write_fault")
 
 logger = logging.getLogger("framefuse")
 _reported: dict[str, str] = {}  # by fact: what to report it with

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from framefuse import _native
 from framefuse.codegen.specialisation import Choice, Place, Specialisation
 from framefuse.codegen.targets import Backend, backend
-from framefuse.codegen.unsupported import Unsupported
+from framefuse.codegen.unsupported import Uncompiled, Unsupported
 from framefuse.driver import behind
 from framefuse.driver.few_forms import Forms, may_measure
 from framefuse.driver.tuning import Compile, Tuner
@@ -22,14 +22,6 @@ from framefuse.ir.tuning import Chosen, Tuning
 from framefuse.options import Options
 
 COMPILERS = 8  # threads in which kernels are compiled where that is slow
-
-
-class Uncompiled(Exception):
-    """A kernel for ``device`` that its emitter cannot express; the text says why."""
-
-    def __init__(self, why: Unsupported, device: str) -> None:
-        super().__init__(str(why))
-        self.device = device
 
 
 def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, KernelCode], Tuning | None]:

@@ -8,25 +8,16 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from framefuse import _native
-from framefuse.autodiff import halves as cut_in_halves
-from framefuse.autodiff import with_kept_moments, without_marks
-from framefuse.capture.recording.recording_mode import outside_modes
-from framefuse.codegen.aten import on_aten
-from framefuse.codegen.interpreter import by_python
-from framefuse.codegen.python import compile_graph
-from framefuse.codegen.targets import lacking, targets
+from framefuse.capture.recording.mode_stack import outside_modes
+from framefuse.codegen.unsupported import Uncompiled
 from framefuse.driver import behind, progress
-from framefuse.driver.backward import derivatives as places_in_autograd
-from framefuse.driver.backward import holders, unwritten
-from framefuse.driver.captured_passes import with_captured_passes
 from framefuse.driver.faults import report_bug
-from framefuse.driver.kernels import Uncompiled, choose_products, compile_kernels
 from framefuse.driver.programs import Program, program
 from framefuse.errors import Stop, UserError
 from framefuse.explain.files import publish
-from framefuse.fuse import fuse
 from framefuse.guards.program import build
 from framefuse.ir import registered, whole_kernels
 from framefuse.ir.code import LaunchedCode
@@ -36,6 +27,7 @@ from framefuse.ir.derivative import Halves
 from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.graph import Graph
 from framefuse.ir.guards import Guards
+from framefuse.ir.late_imports import later
 from framefuse.ir.numbers import expr
 from framefuse.ir.passes import Step
 from framefuse.ir.plan import Plan
@@ -44,8 +36,6 @@ from framefuse.ir.stops import reason
 from framefuse.ir.trace import Build, Trace
 from framefuse.ir.tuning import Chosen, total
 from framefuse.ir.values import Arguments, Function, FxBackend, Value
-from framefuse.ir.verify import verify
-from framefuse.lower import lower
 from framefuse.options import Options
 from framefuse.runtime.assemble import assemble
 from framefuse.runtime.captures import with_region
@@ -53,6 +43,39 @@ from framefuse.runtime.compilation import Compilation, Rewritten
 from framefuse.runtime.derivative import Derivative
 from framefuse.runtime.function import Product
 from framefuse.runtime.fx_graph import Captured, backend_plan, example_inputs, fx_graph
+
+if TYPE_CHECKING:
+    from framefuse.autodiff import halves as cut_in_halves
+    from framefuse.autodiff import with_kept_moments, without_marks
+    from framefuse.codegen.aten import on_aten
+    from framefuse.codegen.interpreter import by_python
+    from framefuse.codegen.python import compile_graph
+    from framefuse.codegen.targets import lacking, targets
+    from framefuse.driver.backward import derivatives as places_in_autograd
+    from framefuse.driver.backward import holders, unwritten
+    from framefuse.driver.captured_passes import with_captured_passes
+    from framefuse.driver.kernels import choose_products, compile_kernels
+    from framefuse.fuse import fuse
+    from framefuse.ir.verify import verify
+    from framefuse.lower import lower
+else:  # a call that an earlier process kept needs none of them
+    cut_in_halves = later("framefuse.autodiff", "halves")
+    with_kept_moments = later("framefuse.autodiff", "with_kept_moments")
+    without_marks = later("framefuse.autodiff", "without_marks")
+    on_aten = later("framefuse.codegen.aten", "on_aten")
+    by_python = later("framefuse.codegen.interpreter", "by_python")
+    compile_graph = later("framefuse.codegen.python", "compile_graph")
+    lacking = later("framefuse.codegen.targets", "lacking")
+    targets = later("framefuse.codegen.targets", "targets")
+    places_in_autograd = later("framefuse.driver.backward", "derivatives")
+    holders = later("framefuse.driver.backward", "holders")
+    unwritten = later("framefuse.driver.backward", "unwritten")
+    with_captured_passes = later("framefuse.driver.captured_passes", "with_captured_passes")
+    choose_products = later("framefuse.driver.kernels", "choose_products")
+    compile_kernels = later("framefuse.driver.kernels", "compile_kernels")
+    fuse = later("framefuse.fuse", "fuse")
+    verify = later("framefuse.ir.verify", "verify")
+    lower = later("framefuse.lower", "lower")
 
 POSITIONS = 2**31 - 2**20  # below it the kernels of a GPU count positions in 32 bits
 logger = logging.getLogger("framefuse")

@@ -6,19 +6,19 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, cast
 
 import torch
 
 from framefuse import _native
-from framefuse.capture.exits.resume_points import ResumePoint, ResumePoints
-from framefuse.capture.record import Recording, Segment, record, resume
+from framefuse.capture.entry import Segment
 from framefuse.driver import behind, own_backwards
 from framefuse.driver.ambient import as_recorded
 from framefuse.driver.calls import Call, call_of
 from framefuse.driver.faults import report_bug
 from framefuse.driver.passes import OWN, Pass, check_order, keeps_by, run, through_backend, told, verified
 from framefuse.driver.programs import Program
-from framefuse.driver.wiring import connect
+from framefuse.driver.wiring import connect, load_stages
 from framefuse.errors import Pinned, Reason, Stop, UserError
 from framefuse.explain.files import publish
 from framefuse.guards.changes import moving
@@ -29,6 +29,7 @@ from framefuse.ir.collector import collector_paused
 from framefuse.ir.custom_calls import CustomBackward
 from framefuse.ir.facts import Source
 from framefuse.ir.guards import Guards
+from framefuse.ir.late_imports import later
 from framefuse.ir.source import Line
 from framefuse.ir.stops import detail, reason
 from framefuse.ir.values import Arguments, FxBackend, Keywords, Value
@@ -36,6 +37,14 @@ from framefuse.runtime import function
 from framefuse.runtime.compilation import Compilation
 from framefuse.runtime.function import CompiledFunction, Compiler, Outcome, Product, ResumeDispatch
 from framefuse.runtime.pending import Pending
+
+if TYPE_CHECKING:
+    from framefuse.capture.exits.resume_points import ResumePoint, ResumePoints
+    from framefuse.capture.record import Recording, record, resume
+else:
+    ResumePoints = later("framefuse.capture.exits.resume_points", "ResumePoints")
+    record = later("framefuse.capture.record", "record")
+    resume = later("framefuse.capture.record", "resume")
 
 logger = logging.getLogger("framefuse.cache")
 listener = logging.getLogger("framefuse.capture")
@@ -82,6 +91,8 @@ class _Compiler:
             if call is not None and tree.find(call):
                 return Outcome(found=True)
             tree.call = call
+            load_stages()
+            tree.begin()
             recording = record(
                 state.function, args, kwargs, owner=state.owner, dynamic=options.dynamic,
                 tree=tree,
@@ -96,17 +107,16 @@ class _Compiler:
         record: bool,
         error: BaseException | None = None,
     ) -> Outcome:
-        assert isinstance(point, ResumePoint)
+        place = cast("ResumePoint", point)
         if not record:
-            recording = resume(point, values, error=error)
+            recording = resume(place, values, error=error)
             return Outcome(recording.value, recording.exception)
         tree = self.tree(state)
+        tree.begin()
         with collector_paused():
-            return self.outcome(tree, resume(point, values, dynamic=state.options.dynamic, tree=tree))
+            return self.outcome(tree, resume(place, values, dynamic=state.options.dynamic, tree=tree))
 
     def tree(self, state: CompiledFunction) -> _Tree:
-        if state.points is None:
-            state.points = ResumePoints(limit=state.options.point_limit, replayed=state.options.graphs)
         return _Tree(self.passes, state)
 
     def outcome(self, tree: _Tree, recording: Recording) -> Outcome:
@@ -146,9 +156,13 @@ class _Tree:
 
     @property
     def points(self) -> ResumePoints | None:
-        points = self.state.points
-        assert points is None or isinstance(points, ResumePoints)
-        return None if self.state.options.fullgraph else points
+        return None if self.state.options.fullgraph else cast("ResumePoints | None", self.state.points)
+
+    def begin(self) -> None:
+        """Has the function's points, before a run of it is recorded."""
+        state = self.state
+        if state.points is None:
+            state.points = ResumePoints(limit=state.options.point_limit, replayed=state.options.graphs)
 
     def refuse(self, reason: Reason) -> None:
         """Nothing of this run is compiled."""

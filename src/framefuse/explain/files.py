@@ -10,10 +10,11 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from framefuse.codegen.targets import code_file
 from framefuse.errors import Reason
 from framefuse.ir.code import KernelCode
+from framefuse.ir.late_imports import later
 from framefuse.ir.loops import Kernel
 from framefuse.ir.loops.key import key_of
 from framefuse.ir.loops.print import kernel_text
@@ -26,6 +27,11 @@ from framefuse.ir.values import Function
 from framefuse.options import Options
 from framefuse.runtime.compilation import Compilation
 from framefuse.runtime.function import Product
+
+if TYPE_CHECKING:
+    from framefuse.codegen.targets import code_file
+else:
+    code_file = later("framefuse.codegen.targets", "code_file")
 
 logger = logging.getLogger("framefuse")
 _count = itertools.count(1)

@@ -67,7 +67,7 @@ TOGETHER = {  # what torch copies in one launch for many tensors
 }  # fmt: skip
 
 
-ALONE = next(map(sys.getrefcount, (torch.empty(0),)))  # of an object that only a tuple has
+ALONE = next(map(sys.getrefcount, (object(),)))  # of an object that only a tuple has
 
 
 class Refused(Exception):

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from framefuse.capture import bind
+from framefuse.capture.entry import bind
 from framefuse.ir.elements import ELEMENT
 from framefuse.ir.facts import Source
 from framefuse.ir.numbers import Expr, Real, Symbol

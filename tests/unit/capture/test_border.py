@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.overrides import BaseTorchFunctionMode
 
-from framefuse.capture import record
+from framefuse.capture.record import record
 from framefuse.ir.stops import CATALOGUE
 
 

@@ -7,7 +7,7 @@ import torch
 from tests.unit.capture.replay import equal, replay
 
 from benchmarks.zoo import MODELS, optional
-from framefuse.capture import record
+from framefuse.capture.record import record
 
 # Models whose first branch asks whether the batch is one: a trace of another batch is another trace.
 BATCH_IS_ONE = {"gpt2", "llama"}

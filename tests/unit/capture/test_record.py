@@ -9,7 +9,8 @@ import torch
 from tests.unit.capture import programs
 from tests.unit.capture.replay import equal, replay
 
-from framefuse.capture import bind, record
+from framefuse.capture.entry import bind
+from framefuse.capture.record import record
 from framefuse.guards.check import explain
 from framefuse.guards.program import build
 

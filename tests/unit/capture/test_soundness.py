@@ -16,7 +16,8 @@ import torch
 from tests.unit.capture.replay import equal, replay
 
 from framefuse import _native
-from framefuse.capture import bind, record
+from framefuse.capture.entry import bind
+from framefuse.capture.record import record
 from framefuse.guards.program import build
 
 G: dict[str, Any] = {

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from framefuse.capture import bind, record
+from framefuse.capture.entry import bind
+from framefuse.capture.record import record
 from framefuse.guards.changes import moving
 
 RATE = 2.0

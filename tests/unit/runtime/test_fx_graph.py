@@ -7,7 +7,7 @@ import torch
 
 import framefuse
 from framefuse.api import compiled_function
-from framefuse.capture import record
+from framefuse.capture.record import record
 from framefuse.runtime.fx_graph import fx_graph
 
 

@@ -8,7 +8,7 @@ from framefuse.capture.interp.machine import Machine, Special
 from framefuse.capture.interp.registry import special
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import Outcome
-from framefuse.capture.recording.recording_mode import unrecorded
+from framefuse.capture.recording.mode_stack import unrecorded
 from framefuse.ir.values import Arguments, Function, Keywords
 
 # Questions about the arguments and the modes that are active, and about the modes alone.

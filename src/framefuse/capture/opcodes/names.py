@@ -13,7 +13,7 @@ from framefuse.capture.interp.registry import handles
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.lookups import python_method
 from framefuse.capture.program.markers import MISSING, NULL, UNBOUND
-from framefuse.capture.recording.recording_mode import unrecorded
+from framefuse.capture.recording.mode_stack import unrecorded
 from framefuse.ir.values import Value
 
 

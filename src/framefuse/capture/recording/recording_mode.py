@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
@@ -12,6 +9,7 @@ from torch.utils._device import _device_constructors
 from framefuse.capture.facts.questions import Question, answered
 from framefuse.capture.program.equivalents import OVERRIDDEN
 from framefuse.capture.recording.call_names import call_name
+from framefuse.capture.recording.mode_stack import modes_above, replace
 from framefuse.capture.recording.queries import ANSWERS
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir.classes import PLAIN_TENSORS
@@ -31,9 +29,9 @@ class RecordingMode(TorchFunctionMode):
 
     def __exit__(self, *exception: object) -> None:
         """Leaves the stack from wherever it stands: the program may be in modes that it entered later."""
-        above = _modes_above(self)
+        above = modes_above(self)
         if above is not None:
-            _replace((self, *above), above)
+            replace((self, *above), above)
 
     def __torch_function__(
         self, func: Function, types: tuple[type, ...], args: Arguments = (), kwargs: Keywords | None = None
@@ -69,42 +67,3 @@ class RecordingMode(TorchFunctionMode):
             return value
         self.recorder.kill("tensor-kind", "What no __torch_function__ implements")
         return func(*args, **(kwargs or {}))  # torch's own error
-
-
-@contextmanager
-def outside_modes() -> Iterator[None]:
-    """Takes all of torch's function modes off the stack: what is the compiler's own runs under none."""
-    stack = tuple(torch.overrides._get_current_function_mode_stack())
-    _replace(stack, ())
-    try:
-        yield
-    finally:
-        _replace((), stack)
-
-
-@contextmanager
-def unrecorded(mode: TorchFunctionMode) -> Iterator[None]:
-    """Takes ``mode`` off the stack of torch's function modes; those above it stay."""
-    above = _modes_above(mode)
-    if above is None:
-        yield
-        return
-    _replace((mode, *above), above)
-    try:
-        yield
-    finally:
-        _replace(above, (mode, *above))
-
-
-def _modes_above(mode: TorchFunctionMode) -> tuple[TorchFunctionMode, ...] | None:
-    """The active modes that were entered after ``mode``; None while it is not active."""
-    stack = torch.overrides._get_current_function_mode_stack()
-    return tuple(stack[stack.index(mode) + 1 :]) if mode in stack else None
-
-
-def _replace(top: tuple[TorchFunctionMode, ...], other: tuple[TorchFunctionMode, ...]) -> None:
-    """Puts ``other`` in the place of the modes at the top of the stack."""
-    for _ in top:
-        torch.overrides._pop_mode()
-    for mode in other:
-        torch.overrides._push_mode(mode)

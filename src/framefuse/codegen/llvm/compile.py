@@ -8,17 +8,22 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.codegen.llvm import jit
-from framefuse.codegen.llvm.emitter import emit
 from framefuse.codegen.llvm.target import host
 from framefuse.errors import CompilerBug
 from framefuse.ir.code import NativeCode
+from framefuse.ir.late_imports import later
 from framefuse.ir.loops import Kernel
 from framefuse.ir.loops.key import key_of
+
+if TYPE_CHECKING:
+    from framefuse.codegen.llvm.emitter import emit
+else:
+    emit = later("framefuse.codegen.llvm.emitter", "emit")
 
 # Object code kept in memory for kernels that were dropped and come again.
 MOST_OBJECTS = 512

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import platformdirs
 
-from framefuse.capture.record import Segment, bind, entry, refused
+from framefuse.capture.entry import Segment, bind, entry, refused
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.driver.calls.descriptions import Descriptions, Made
 from framefuse.driver.calls.objects import Reading, Writing

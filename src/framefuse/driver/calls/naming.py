@@ -1,12 +1,14 @@
 """Names objects that a program reaches by its modules, so that another process finds its own ones by these names.
 
-Nothing is imported here and no attribute is computed: what a name leads to lies in the dicts of modules and classes.
+Nothing of the program is imported here and no attribute is computed: what a name leads to lies in the dicts of modules
+and classes.
 """
 
 from __future__ import annotations
 
 import enum
 import functools
+import importlib
 import sys
 import types
 
@@ -55,23 +57,30 @@ def found(name: Name) -> Value:
     """What a name leads to in this process; raises LookupError where that is nothing."""
     how, *parts = name
     if how == "module":
-        return sys.modules[parts[0]]
+        return _module(parts[0])
     if how == "function":
         return function(parts[0], parts[1])
     if how == "member":
         *kind, member = parts
         return _at(kind)._member_map_[member]
     if how == "globals":
-        return vars(sys.modules[parts[0]])
+        return vars(_module(parts[0]))
     if how == "owner":
         return _at(parts).__self__
     return _at(parts)
 
 
+def _module(name: str) -> types.ModuleType:
+    """A module that is there; of framefuse's own, which a process imports when it needs them, any."""
+    if name.startswith("framefuse.") and name not in sys.modules:
+        return importlib.import_module(name)
+    return sys.modules[name]
+
+
 def _at(parts: list[str]) -> Value:
     """What lies at a path below a module, or within it by further steps."""
     module, path, *steps = parts
-    held: Value = sys.modules[module]
+    held: Value = _module(module)
     for name in path.split("."):
         if isinstance(held, types.ModuleType):
             held = vars(held)[name]

@@ -8,6 +8,7 @@ those of most dataclasses native code makes, which fills their slots. It trusts 
 
 from __future__ import annotations
 
+import functools
 import marshal
 import math
 import operator
@@ -19,7 +20,7 @@ from types import EllipsisType, MemberDescriptorType, NoneType
 import torch
 
 from framefuse import _native
-from framefuse.driver.programs.storable import CLASSES, IDENTITY
+from framefuse.driver.programs.storable import CLASSES, IDENTITY, OF_STAGES, class_of
 from framefuse.ir.dtypes import BY_NAME, DType
 from framefuse.ir.loops.nodes import LoopKind
 from framefuse.ir.numbers import Expr, Symbol
@@ -80,6 +81,10 @@ def _slots(value: type, names: Sequence[str]) -> tuple[Value, ...] | None:
     return slots if plain and whole and getattr(value, "__new__") is object.__new__ else None  # noqa: B009
 
 
+def _made_late(module: str, name: str, parts: Sequence[Value]) -> Value:
+    return class_of(module, name)(*parts)
+
+
 def _text(value: Value) -> tuple[str]:
     return (str(value).removeprefix("torch."),)
 
@@ -105,10 +110,27 @@ ROWS: dict[type, Row] = {
     ),
     **{value: _class(value) for value in CLASSES},
 }  # fmt: skip
-_KINDS = tuple(ROWS)
-_NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
-_MAKERS = tuple((row.make, row.how) for row in ROWS.values())
-STRANGER = len(_KINDS)  # the row of what belongs to the program: its number among them, then how it is described
+_NUMBERS = {kind: number for number, kind in enumerate(ROWS)}
+# Rows of classes that are imported when the first object is made of one, or written.
+_LATE = {
+    (module, name): len(ROWS) + number
+    for number, (module, name) in enumerate((module, name) for module, names in OF_STAGES.items() for name in names)
+}
+_MAKERS: tuple[tuple[Callable[..., Value], bool | tuple[Value, ...] | None], ...] = (
+    *((row.make, row.how) for row in ROWS.values()),
+    *((functools.partial(_made_late, *place), None) for place in _LATE),
+)
+STRANGER = len(_MAKERS)  # the row of what belongs to the program: its number among them, then how it is described
+
+
+def _row(kind: type) -> Row | None:
+    """The row of a class, if it has one."""
+    row = ROWS.get(kind)
+    if row is None and (number := _LATE.get((kind.__module__, kind.__name__))) is not None:
+        if kind is class_of(kind.__module__, kind.__name__):
+            row = ROWS[kind] = _class(kind)
+            _NUMBERS[kind] = number
+    return row
 
 
 def _plain(value: frozenset[Value]) -> bool:
@@ -146,7 +168,7 @@ class Writer:
                 waiting.pop()
                 continue
             kind = type(value)
-            row = ROWS.get(kind)
+            row = _row(kind)
             if row is None:
                 numbers[id(value)] = self._stranger(value)
                 waiting.pop()

@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from framefuse.autodiff.rules.linear_calls import Adjoint
-from framefuse.autodiff.rules.reductions import Others
-from framefuse.autodiff.tapes import Hole, Replay, Taped, Vjp
+import importlib
+
 from framefuse.ir import comparisons, derivative, facts, graph, native_warnings, numbers, schedule, source, trace
 from framefuse.ir.loops import nodes
-from framefuse.lower.library import (
-    BeforeWrite,
-    Draw,
-    OnCopies,
-    Parts,
-    Plainly,
-    Silent,
-    ThroughView,
-    Turned,
-    UnderAutocast,
-)
-from framefuse.lower.random_numbers import DropoutMask
 
 # Dataclasses, written as the fields that their makers take. Equal ones may become one object but those of IDENTITY.
 CLASSES: tuple[type, ...] = (
@@ -30,8 +17,23 @@ CLASSES: tuple[type, ...] = (
     schedule.Commit, schedule.Offer, schedule.Schedule, source.Line, trace.Ref, trace.TensorMeta, trace.Call,
     trace.Build, trace.Effect, trace.Holder, trace.Autograd, trace.Trace, nodes.Buffer, nodes.Number, nodes.Load,
     nodes.Const, nodes.Scalar, nodes.Index, nodes.Apply, nodes.Local, nodes.Let, nodes.Accumulator, nodes.Accumulate,
-    nodes.Store, nodes.AtomicAdd, nodes.Scratch, nodes.Check, nodes.Loop, nodes.Product, nodes.Kernel, Adjoint, Others,
-    Hole, Replay, Taped, Vjp, BeforeWrite, Draw, OnCopies, Parts, Plainly, Silent, ThroughView, Turned, UnderAutocast,
-    DropoutMask, native_warnings.WarningPlace, native_warnings.Telling,
+    nodes.Store, nodes.AtomicAdd, nodes.Scratch, nodes.Check, nodes.Loop, nodes.Product, nodes.Kernel,
+    native_warnings.WarningPlace, native_warnings.Telling,
 )  # fmt: skip
+# The same of the stages, by module: few programs hold one, and the others need not import it.
+OF_STAGES: dict[str, tuple[str, ...]] = {
+    "framefuse.autodiff.rules.linear_calls": ("Adjoint",),
+    "framefuse.autodiff.rules.reductions": ("Others",),
+    "framefuse.autodiff.tapes": ("Hole", "Replay", "Taped", "Vjp"),
+    "framefuse.lower.library": (
+        "BeforeWrite", "Draw", "OnCopies", "Parts", "Plainly", "Silent", "ThroughView", "Turned", "UnderAutocast",
+    ),
+    "framefuse.lower.random_numbers": ("DropoutMask",),
+}  # fmt: skip
 IDENTITY: frozenset[type] = frozenset((graph.Node, nodes.Kernel))  # that compare by identity, or are changed
+
+
+def class_of(module: str, name: str) -> type:
+    """A class of ``OF_STAGES``."""
+    found: type = getattr(importlib.import_module(module), name)
+    return found

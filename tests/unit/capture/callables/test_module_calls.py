@@ -9,10 +9,10 @@ from torch import nn
 from torch.nn.modules import module as modules
 
 import framefuse
-from framefuse.capture import record
 from framefuse.capture.callables.module_calls import shape_of_calls
 from framefuse.capture.facts.contents import Contents
 from framefuse.capture.facts.sources import Sources
+from framefuse.capture.record import record
 
 
 class Leaf(nn.Module):

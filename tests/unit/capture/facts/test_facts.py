@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from framefuse import _native
-from framefuse.capture import bind, record
+from framefuse.capture.entry import bind
+from framefuse.capture.record import record
 from framefuse.guards.program import build
 
 SCALE = 2.0

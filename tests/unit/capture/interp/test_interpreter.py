@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from framefuse.capture import record
+from framefuse.capture.record import record
 
 PROGRAMS: list[Callable[[], Any]] = []
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.unit.capture.opcodes.language.table import Row, Table, check
 
-from framefuse.capture import record
+from framefuse.capture.record import record
 
 TABLE = Table()
 row = TABLE.row
