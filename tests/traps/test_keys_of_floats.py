@@ -57,19 +57,6 @@ def a_key_of_another_class_names_the_same_entry(compiled):
             yield f(torch.randn(3)), dict(table)
 
 
-@trap(traces=3, hits=3)
-def a_nan_is_found_by_what_object_it_is(compiled):
-    none = float("nan")
-    table = {none: 1.0, 2.0: 3.0}
-
-    @compiled
-    def f(x, key):
-        return x * 2 if table.get(key) is not None else x * 3
-
-    for key in (none, none, none, 2.0, 2.0, 5.0, 2.0):
-        yield f(torch.ones(3), key)
-
-
 @TABLE.parametrize()
 def test_keys_are_the_programs(trap: Trap) -> None:
     hold(trap)

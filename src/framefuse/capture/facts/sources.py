@@ -190,7 +190,7 @@ class Sources:
                     return _found(integer(value, symbol.expr, self.relations), value, source)
                 self.fact(source, "int", value)
             elif kind is float:
-                if free and self.host.symbolic and value == value:  # a NaN is found in containers by what object it is
+                if free and self.host.symbolic:
                     name = self.relations.new_real(value)
                     self.fact(source, "real", name)
                     self._volatile(source, name)
