@@ -29,7 +29,7 @@ MASKED_UNROLL = ((100, 4), (150, 3), (400, 2))
 # long rows 1.0. Likewise what calls functions, whose code does not grow and whose latency nothing hides.
 SPLIT = 150
 # Where the machine masks no elements of a size, a mask is a branch a lane: from so many instructions on that takes less
-# than computing what is left of a row one by one (AVX2, softmax of float16 in rows of 29: 4 times as fast).
+# than computing what is left of a row one by one (AVX2, softmax of float16 in rows of 29: 2.5 to 3 times as fast).
 BRANCHES = 12
 
 
