@@ -21,7 +21,7 @@ def test_findings_name_what_is_over_the_limit(monkeypatch) -> None:
     monkeypatch.setattr(start, "imported", lambda compiler: {"seconds": 0.5, "bytes": 2e6})
     rows = [{"model": "a", "framefuse_warm_ms": 51.0, "missing": "onnx (no)"}, {"model": "b", "framefuse_warm_ms": 9.0}]
     assert start.findings(rows) == [
-        "importing framefuse beyond torch: 0.50 s, 2 MB",
+        "importing framefuse and framefuse.driver.tree beyond torch: 0.50 s, 2 MB",
         "a without onnx (no)",
         "warm first calls more than 50 ms above eager's: a 51",
     ]

@@ -27,40 +27,63 @@ class Hearing:
 
     def __enter__(self) -> None:
         with LOCK:
-            self.filters: list[Value] = warnings.filters  # type: ignore[assignment]
-            self.shown = warnings._showwarnmsg  # type: ignore[attr-defined]
-            self.filters.insert(0, HEARD)  # without the counter of changes: what was told once stays so
-            warnings._showwarnmsg = self._show  # type: ignore[attr-defined]
+            if not _entered:
+                _listen()
+            _entered.append(self)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with LOCK:
-            if warnings._showwarnmsg == self._show:  # type: ignore[attr-defined]
-                warnings._showwarnmsg = self.shown  # type: ignore[attr-defined]
-            if HEARD in self.filters:
-                self.filters.remove(HEARD)
+            _entered.remove(self)
+            if not _entered:
+                _rest()
 
-    def _show(self, message: warnings.WarningMessage) -> None:
-        ours = HEARD[3].match(sys._getframe(1).f_globals.get("__name__", ""))
-        if threading.get_ident() != self.thread or not ours:
-            self.shown(message)
-            return
-        told = message.message
-        with unheard():
-            self.tell(told if isinstance(told, Warning) else message.category(told))
+
+_entered: list[Hearing] = []  # of all threads: the first to come and the last to go change the module
+_before: list[Value] = []  # the filters and what showed a warning, as they were
+
+
+def _listen() -> None:
+    _before[:] = warnings.filters, warnings._showwarnmsg  # type: ignore[attr-defined]
+    _before[0].insert(0, HEARD)  # without the counter of changes: what was told once stays so
+    warnings._showwarnmsg = _show  # type: ignore[attr-defined]
+
+
+def _rest() -> None:
+    filters, shown = _before
+    if warnings._showwarnmsg is _show:  # type: ignore[attr-defined]
+        warnings._showwarnmsg = shown  # type: ignore[attr-defined]
+    if HEARD in filters:
+        filters.remove(HEARD)
+
+
+def _of_this_thread() -> list[Hearing]:
+    thread = threading.get_ident()
+    return [each for each in _entered if each.thread == thread]
+
+
+def _show(message: warnings.WarningMessage) -> None:
+    with LOCK:
+        hearing, shown = _of_this_thread(), _before[1]
+    if not hearing or not HEARD[3].match(sys._getframe(1).f_globals.get("__name__", "")):
+        shown(message)
+        return
+    told = message.message
+    with unheard():
+        hearing[-1].tell(told if isinstance(told, Warning) else message.category(told))
 
 
 @contextmanager
 def unheard() -> Iterator[None]:
     """Warns as nobody heard: what Python code of torch warns is told by whoever hears that."""
-    hearing = getattr(warnings._showwarnmsg, "__self__", None)  # type: ignore[attr-defined]
-    if not isinstance(hearing, Hearing):
-        yield
-        return
-    hearing.__exit__(None, None, None)
+    with LOCK:
+        hearing = _of_this_thread()
+    for each in reversed(hearing):
+        each.__exit__(None, None, None)
     try:
         yield
     finally:
-        hearing.__enter__()
+        for each in hearing:
+            each.__enter__()
 
 
 @dataclass(frozen=True, slots=True)
