@@ -10,7 +10,7 @@ import torch
 
 from framefuse.ir.builder import Builder, Shape
 from framefuse.ir.dtypes import DType
-from framefuse.ir.graph import Arg, Attributes, Node
+from framefuse.ir.graph import Arg, Attributes, Node, node_of, template_of
 from framefuse.ir.strides import dense_order, dense_strides
 from framefuse.ir.values import Value
 
@@ -86,20 +86,6 @@ def row_major(shape: Shape) -> Shape:
     return dense_strides(shape, range(len(shape)))
 
 
-def template_of(value: Value, operands: list[Node]) -> Value:
-    """Nested arguments with each node replaced by its place among ``operands``."""
-    if isinstance(value, Node):
-        if value not in operands:
-            operands.append(value)
-        return Arg(operands.index(value))
-    kind = type(value)
-    if kind is tuple or kind is list:
-        return kind(template_of(part, operands) for part in value)
-    if kind is dict:
-        return {name: template_of(part, operands) for name, part in value.items()}
-    return value
-
-
 def arguments(node: Node, names: str) -> dict[str, Value] | None:
     """The arguments of a library node by name, with its operands in place of their templates; None when the call has
     others. ``names`` are the parameters in order, each with ``=default`` where it has one (Python constants).
@@ -118,18 +104,6 @@ def arguments(node: Node, names: str) -> dict[str, Value] | None:
         else:
             return None
     return None if given or named else by_name
-
-
-def node_of(value: Value, operands: Sequence[Node]) -> Value:
-    """A template with the operands themselves in it."""
-    kind = type(value)
-    if kind is Arg:
-        return operands[value.index]
-    if kind is tuple or kind is list:
-        return kind(node_of(part, operands) for part in value)
-    if kind is dict:
-        return {name: node_of(part, operands) for name, part in value.items()}
-    return value
 
 
 def order_of(builder: Builder, node: Node) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -166,3 +167,29 @@ class Graph:
 
 
 Scalar = bool | int | float | Expr | Real
+
+
+def template_of(value: Value, operands: list[Node]) -> Value:
+    """Nested arguments with each node replaced by its place among ``operands``."""
+    if isinstance(value, Node):
+        if value not in operands:
+            operands.append(value)
+        return Arg(operands.index(value))
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return kind(template_of(part, operands) for part in value)
+    if kind is dict:
+        return {name: template_of(part, operands) for name, part in value.items()}
+    return value
+
+
+def node_of(value: Value, operands: Sequence[Node]) -> Value:
+    """A template with the operands themselves in it."""
+    kind = type(value)
+    if kind is Arg:
+        return operands[value.index]
+    if kind is tuple or kind is list:
+        return kind(node_of(part, operands) for part in value)
+    if kind is dict:
+        return {name: node_of(part, operands) for name, part in value.items()}
+    return value

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from framefuse.ir.builder import Builder
 from framefuse.ir.custom_calls import NAME, CustomCall
-from framefuse.ir.graph import Arg, Attributes, Node, Path
+from framefuse.ir.graph import Attributes, Node, Path, template_of
 from framefuse.ir.strides import dense_strides
 from framefuse.ir.values import Value
 from framefuse.lower.gradients import KEPT
@@ -20,7 +20,7 @@ def with_own_gradient(
     """
     nodes: list[Node] = []
     attrs: Attributes = (
-        ("target", call), ("name", NAME), ("args", _template((raw, operands, leaves), nodes)), ("kwargs", {}),
+        ("target", call), ("name", NAME), ("args", template_of((raw, operands, leaves), nodes)), ("kwargs", {}),
         ("random", False), ("orders", tuple(tuple(range(len(node.shape))) for node in nodes)), ("views", ()),
     )  # fmt: skip
     first = raw[paths[0][0]]
@@ -32,12 +32,3 @@ def with_own_gradient(
         result = builder.opaque("result", (function,), (("path", path),), node.dtype, node.shape, strides, node.device)
         results.append(builder.derived(builder.detach(node), KEPT, (result,)))
     return tuple(results)
-
-
-def _template(value: Value, nodes: list[Node]) -> Value:
-    """Nested arguments with each node replaced by its place among ``nodes``."""
-    if isinstance(value, Node):
-        if value not in nodes:
-            nodes.append(value)
-        return Arg(nodes.index(value))
-    return tuple(_template(part, nodes) for part in value) if type(value) is tuple else value

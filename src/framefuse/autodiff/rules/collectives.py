@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from framefuse.autodiff.library import node_of, row_major, template_of
+from framefuse.autodiff.library import row_major
 from framefuse.autodiff.registry import Given, Gradient, vjp_call
 from framefuse.errors import Stop
 from framefuse.ir.builder import Builder
 from framefuse.ir.collectives import Started, Waited
-from framefuse.ir.graph import Attributes, Node
+from framefuse.ir.graph import Attributes, Node, node_of, template_of
 from framefuse.ir.stops import reason
 from framefuse.ir.values import Value
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from framefuse.autodiff.accumulate import total
-from framefuse.autodiff.library import node_of, row_major, template_of
+from framefuse.autodiff.library import row_major
 from framefuse.autodiff.registry import Given, Gradient, vjp_call
 from framefuse.ir.builder import Builder
 from framefuse.ir.custom_calls import NAME, CustomBackward, CustomCall
-from framefuse.ir.graph import Arg, Attributes, Node
+from framefuse.ir.graph import Arg, Attributes, Node, node_of, template_of
 from framefuse.ir.values import Value
 
 

@@ -112,9 +112,10 @@ def _tracked(machine: Machine, frame: Frame, function: type[torch.autograd.Funct
     value = _stand_in(function, forward).apply(*strip(operands))
     results = value if isinstance(value, tuple) else (value,)
     recorded = recorder.alive and not context.dirty_tensors
-    recorded = recorded and recorder.attempt(
-        lambda: record(recorder, function, context, operands, raw, results, known), False
-    )
+    with torch._C.DisableTorchFunction():
+        recorded = recorded and recorder.attempt(
+            lambda: record(recorder, function, context, operands, raw, results, known), False
+        )
     if not recorded or not recorder.alive:
         if breakable:  # the next recording leaves the whole call to torch
             machine.exits.learn_step(frame, "custom-function", function.__qualname__)

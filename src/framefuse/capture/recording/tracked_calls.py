@@ -63,19 +63,6 @@ def record(
     """Records the results of a call whose forward gave ``raw``; memory met before it has a number below ``known``.
     False where no graph can say what ``ctx`` keeps, or where a result shows an argument's memory.
     """
-    with torch._C.DisableTorchFunction():
-        return _record(recorder, function, context, operands, raw, results, known)
-
-
-def _record(
-    recorder: Recorder,
-    function: Function,
-    context: Context,
-    operands: Sequence[Value],
-    raw: Sequence[Value],
-    results: Sequence[Value],
-    known: int,
-) -> bool:
     given = [part for part in raw if isinstance(part, torch.Tensor)]
     tracked = [isinstance(part, torch.Tensor) and part.requires_grad for part in results]
     if any(part.dtype.is_complex or id(part) not in recorder.numbers for part in given):
