@@ -112,6 +112,7 @@ def caches_in(folder: Path) -> Mapping[str, str]:
     """The variables by which both compilers keep what they have compiled in a folder."""
     return {
         "FRAMEFUSE_CACHE": "1",
+        "FRAMEFUSE_CHECK": "0",  # under which no program is kept, whoever else asked for it
         "XDG_CACHE_HOME": str(folder),
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
         "TRITON_CACHE_DIR": str(folder / "triton"),

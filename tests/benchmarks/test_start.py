@@ -12,7 +12,7 @@ def test_a_warm_process_is_faster_than_a_cold_one() -> None:
     said: list[str] = []
     row = start.measure("chain:30", said.append, ["framefuse"], 1)
     assert said == ["chain:30, framefuse, cold", "chain:30, framefuse, warm"]
-    assert number(row, "framefuse_warm_ms") < number(row, "framefuse_cold_ms")
+    assert number(row, "framefuse_warm_ms") < number(row, "framefuse_cold_ms") / 3
     assert number(row, "eager_ms") > 0 and "torch_warm_ms" not in row
     assert 0 < number(row, "framefuse_mb") < 2000
 
