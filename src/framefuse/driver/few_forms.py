@@ -6,24 +6,19 @@ speed of a copy is compiled in other forms; one of these is taken where it is cl
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from framefuse.codegen.specialisation import Choice
-from framefuse.codegen.targets import Backend
-from framefuse.codegen.unsupported import Unsupported
-from framefuse.driver import tuning
-from framefuse.driver.tuning import Compile, Winner, Winners, describe
+from framefuse.driver.measuring import LOCK, Measuring
+from framefuse.driver.winners import Winner, describe
 from framefuse.ir.code import KernelCode, LaunchedCode
-from framefuse.ir.numbers import Symbol
-from framefuse.ir.schedule import RunKernel, Schedule
+from framefuse.ir.schedule import RunKernel
 from framefuse.ir.tuning import Tuned, Tuning
-from framefuse.runtime.trial import NotMeasured, Trial, elements, trial
+from framefuse.runtime.trial import NotMeasured, Trial, trial
 
 LARGE = 16 << 20  # bytes from which on a kernel may take long: 5 us of an H100's bandwidth, 50 of a tenth of it
 LONG = 50e-6  # seconds from which on other forms are compiled
@@ -55,30 +50,11 @@ class _Large:
 
 
 class Forms:
-    """Measures the large kernels of one graph, for at most ``budget`` seconds without those that compile. ``workers``
-    threads do that.
-    """
+    """Measures the large kernels of one graph, for at most ``budget`` seconds without those that compile."""
 
-    def __init__(
-        self,
-        schedule: Schedule,
-        compile: Compile,
-        backend_of: Callable[[RunKernel], Backend],
-        hints_of: Callable[[RunKernel], Mapping[Symbol, int]],
-        *,
-        keep: bool,
-        budget: float,
-        workers: int,
-        winners: Winners | None = None,
-        trial_of: Callable[[str], Trial | None] | None = None,
-    ) -> None:
-        self.schedule, self.compile = schedule, compile
-        self.backend_of, self.hints_of = backend_of, hints_of
-        self.keep, self.budget, self.workers = keep, budget, workers
-        self.winners = winners or tuning.PROCESS
-        self.trial_of = functools.cache(trial_of or _quick)
-        self.begun = self.end = self.compiling = 0.0
-        self.found: dict[Hashable, Tuned] = {}
+    def __init__(self, measuring: Measuring, budget: float) -> None:
+        self.measuring, self.found, self.budget = measuring, measuring.found, budget
+        self.end = 0.0
 
     def run(self, items: Mapping[Hashable, RunKernel], code_of: dict[Hashable, KernelCode]) -> Tuning | None:
         """Replaces codes in ``code_of`` (by the keys of ``items``) by faster ones, and says what was done; None where
@@ -88,23 +64,19 @@ class Forms:
         large = sorted((key for key, size in moved.items() if size >= LARGE), key=lambda key: -moved[key])
         if not large:
             return None
-        with tuning.LOCK:
-            self.begun = time.perf_counter()
-            self.end = self.begun + self.budget
+        with LOCK:
+            begun = time.perf_counter()
+            self.end = begun + self.budget
             slow = list(self._slow(items, large, moved, code_of))
             slow.sort(key=lambda each: (each.share - 1.0) * each.first)  # the most to gain first
             self._try(slow, code_of)
-        trials = [each for each in map(self.trial_of, {item.device for item in items.values()}) if each is not None]
-        kernels = tuple(self.found[key] for key in items if key in self.found)
-        scratch = max((each.scratch for each in trials), default=0)
-        return Tuning(kernels, time.perf_counter() - self.begun, self.compiling, scratch) if kernels else None
+        return self.measuring.tuning(items, time.perf_counter() - begun) if self.found else None
 
     def _moved(self, item: RunKernel) -> int:
         """The bytes that a kernel reads and writes at the recorded sizes; 0 for one that is not measured."""
-        if self.backend_of(item).choices is None or item.kernel.product is not None:
+        if self.measuring.backend_of(item).choices is None or item.kernel.product is not None:
             return 0
-        pairs = zip(item.kernel.buffers, item.buffers, strict=True)
-        return sum(elements(self.schedule, number) * buffer.dtype.size for buffer, number in pairs)
+        return self.measuring.moved(item)
 
     def _slow(
         self,
@@ -120,14 +92,13 @@ class Forms:
             case = self._case(key, items[key], moved[key])
             if case is None or self._is_known(case, code_of):
                 continue
-            measuring = self.trial_of(case.item.device)
-            assert measuring is not None
+            measuring, schedule = self.measuring.trial(case.item), self.measuring.schedule
             try:
-                measuring.check(case.item, self.schedule)
-                (case.first,) = measuring.kernel(case.item, self.schedule, [code_of[key]])
+                measuring.check(case.item, schedule)
+                (case.first,) = measuring.kernel(case.item, schedule, [code_of[key]])
                 case.share = case.moved / (max(case.first, 1e-9) * measuring.bandwidth())
             except (NotMeasured, RuntimeError) as reason:  # of torch, such as a lack of memory
-                self._skipped(case, reason)
+                self.measuring.skipped(key, case.item, reason)
                 continue
             if case.first < LONG or case.share >= NEAR:
                 self._won(case, Winner(case.choices[0], case.first, case.first, 1, case.share))
@@ -135,24 +106,19 @@ class Forms:
                 yield case
 
     def _case(self, key: Hashable, item: RunKernel, moved: int) -> _Large | None:
-        backend, hints = self.backend_of(item), self.hints_of(item)
-        if backend.choices is None or backend.signature is None or self.trial_of(item.device) is None:
+        found = self.measuring.of(item)
+        if found is None or len(found[0]) < 2:
             return None
-        try:
-            choices = tuple(backend.choices(item.kernel, hints))
-            if len(choices) < 2:
-                return None
-            return _Large(key, item, backend.signature(item.kernel, hints, item.device), choices, moved)
-        except Unsupported:
-            return None
+        choices, signature = found
+        return _Large(key, item, signature, choices, moved)
 
     def _is_known(self, case: _Large, code_of: dict[Hashable, KernelCode]) -> bool:
         """Whether an earlier measurement chose the form of a kernel: one of few, or one of all that there are."""
-        winner = self.winners.get(case.signature, self.keep) or self.winners.get(_name(case), self.keep)
+        winner = self.measuring.winner(case.signature) or self.measuring.winner(_name(case))
         if winner is None:
             return False
         if winner.choice != case.choices[0]:
-            code = self._compiled(case.item, winner.choice)
+            code = self.measuring.compiled(case.item, winner.choice)
             if code is None:
                 return False
             code_of[case.key] = code
@@ -166,12 +132,7 @@ class Forms:
             forms = min(FORMS, COMPILED - len(jobs), int(left / (LAUNCHES * case.first)) - 1)
             jobs += [(case, choice) for choice in case.choices[1 : 1 + max(0, forms)]]
             left -= LAUNCHES * case.first * (forms + 1) if forms > 0 else 0.0
-        if not jobs:
-            return
-        begun = time.perf_counter()
-        with ThreadPoolExecutor(max(1, min(len(jobs), self.workers))) as pool:
-            made = list(pool.map(lambda job: self._compiled(job[0].item, job[1]), jobs))
-        self.compiling = time.perf_counter() - begun
+        made = self.measuring.all_compiled([(case.item, choice) for case, choice in jobs])
         for case in slow:
             of_it = ((choice, code) for (of, choice), code in zip(jobs, made, strict=True) if of is case)
             others = [(choice, code) for choice, code in of_it if code is not None]
@@ -181,13 +142,11 @@ class Forms:
     def _measure(
         self, case: _Large, others: Sequence[tuple[Choice, KernelCode]], code_of: dict[Hashable, KernelCode]
     ) -> None:
-        measuring = self.trial_of(case.item.device)
-        assert measuring is not None
         codes = [code_of[case.key], *(code for _, code in others)]
         try:
-            first, *times = measuring.kernel(case.item, self.schedule, codes)
+            first, *times = self.measuring.trial(case.item).kernel(case.item, self.measuring.schedule, codes)
         except (NotMeasured, RuntimeError) as reason:
-            self._skipped(case, reason)
+            self.measuring.skipped(case.key, case.item, reason)
             return
         best = min(times)
         place = times.index(best)
@@ -200,7 +159,7 @@ class Forms:
         self._won(case, Winner(choice, first, seconds, len(codes), share))
 
     def _won(self, case: _Large, winner: Winner) -> None:
-        self.winners.put(_name(case), winner, self.keep)
+        self.measuring.keep(_name(case), winner)
         self.found[case.key] = self._told(case, winner)
 
     def _told(self, case: _Large, winner: Winner, stored: bool = False) -> Tuned:
@@ -208,19 +167,8 @@ class Forms:
         title = case.item.kernel.title
         return Tuned(title, winner.candidates, 0, won, winner.first, winner.best, stored, share=winner.share)
 
-    def _skipped(self, case: _Large, reason: Exception) -> None:
-        why = (str(reason).splitlines() or ["?"])[0][:100]
-        self.found[case.key] = Tuned(case.item.kernel.title, skipped=why)
 
-    def _compiled(self, item: RunKernel, choice: Choice) -> KernelCode | None:
-        """The code of a form, None for one that cannot be compiled or loaded: it is only not chosen."""
-        try:
-            return self.compile(item, choice)
-        except Exception:
-            return None
-
-
-def _quick(device: str) -> Trial | None:
+def quick(device: str) -> Trial | None:
     """What measures on a device, with few launches."""
     measuring = trial(device)
     if measuring is not None:

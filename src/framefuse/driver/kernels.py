@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 
 from framefuse import _native
@@ -10,8 +10,9 @@ from framefuse.codegen.specialisation import Choice, Place, Specialisation
 from framefuse.codegen.targets import Backend, backend
 from framefuse.codegen.unsupported import Uncompiled, Unsupported
 from framefuse.driver import behind
-from framefuse.driver.few_forms import Forms, may_measure
-from framefuse.driver.tuning import Compile, Tuner
+from framefuse.driver.few_forms import Forms, may_measure, quick
+from framefuse.driver.measuring import COMPILERS, Measuring
+from framefuse.driver.tuning import Tuner
 from framefuse.driver.variants import compiled_together
 from framefuse.ir.code import KernelCode
 from framefuse.ir.graph import Graph
@@ -20,8 +21,7 @@ from framefuse.ir.numbers import Symbol
 from framefuse.ir.schedule import Offer, RunKernel, Schedule
 from framefuse.ir.tuning import Chosen, Tuning
 from framefuse.options import Options
-
-COMPILERS = 8  # threads in which kernels are compiled where that is slow
+from framefuse.runtime.trial import Trial
 
 
 def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, KernelCode], Tuning | None]:
@@ -37,7 +37,7 @@ def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, Ker
     }
     distinct: dict[Hashable, RunKernel] = {key: wanted[index] for index, key in reversed(keys.items())}
 
-    tuner = _tuner(schedule, options) if options.measures and distinct else None
+    tuner = Tuner(_measuring(schedule, options), options.tune_seconds) if options.measures and distinct else None
 
     def compile(item: RunKernel) -> KernelCode | Unsupported:
         behind.PROCESS.checkpoint()
@@ -64,9 +64,8 @@ def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, Ker
     if tuner is not None:
         tuning: Tuning | None = tuner.run(distinct, code_of)
     elif options.measure_seconds and may_measure() and not behind.PROCESS.here:
-        tuning = Forms(
-            schedule, *_compiling(graph, options), keep=options.cache, budget=options.measure_seconds, workers=COMPILERS
-        ).run(distinct, code_of)
+        forms = Forms(_measuring(schedule, options, trial_of=quick), options.measure_seconds)
+        tuning = forms.run(distinct, code_of)
     else:
         tuning = None
     codes = {index: code_of[key] for index, key in keys.items()}
@@ -85,7 +84,7 @@ def choose_products(schedule: Schedule, options: Options) -> Chosen:
     ]  # fmt: skip
     distinct: dict[Hashable, Offer] = dict(zip(reversed(keys), reversed(schedule.offers), strict=True))
     code_of: dict[Hashable, KernelCode] = {}
-    tuner = _tuner(schedule, options)
+    tuner = Tuner(_measuring(schedule, options), options.tune_seconds)
     tuning = tuner.products(distinct, code_of)
     won = [(tuner.found[key], offer) for key, offer in zip(keys, schedule.offers, strict=True) if key in code_of]
     taken: dict[int, Offer] = {}
@@ -97,25 +96,18 @@ def choose_products(schedule: Schedule, options: Options) -> Chosen:
     return Chosen(frozenset(offer.product for offer in taken.values()), tuning, code_of)
 
 
-def _tuner(schedule: Schedule, options: Options) -> Tuner:
-    """What replaces the codes of kernels by those of candidates that are faster."""
-    return Tuner(
+def _measuring(
+    schedule: Schedule, options: Options, trial_of: Callable[[str], Trial | None] | None = None
+) -> Measuring:
+    """How the kernels of a schedule are compiled in several forms, and measured."""
+    graph = schedule.graph
+    return Measuring(
         schedule,
-        *_compiling(schedule.graph, options),
-        keep=options.cache,
-        budget=options.tune_seconds,
-        workers=COMPILERS,
-    )
-
-
-def _compiling(
-    graph: Graph, options: Options
-) -> tuple[Compile, Callable[[RunKernel], Backend], Callable[[RunKernel], Mapping[Symbol, int]]]:
-    """How the kernels of a graph are compiled: one of their codes, what makes it, and the recorded sizes."""
-    return (
         lambda item, choice: compile_kernel(item, graph, options, choice),
         lambda item: _backend(item, options),
         lambda item: dict(_hints(item, graph, options)),
+        keep=options.cache,
+        trial_of=trial_of,
     )
 
 

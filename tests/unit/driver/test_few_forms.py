@@ -9,7 +9,8 @@ from tests.unit.driver.test_tuning import CHOICES, item, schedule
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.driver import few_forms as forms
 from framefuse.driver.few_forms import Forms, may_measure
-from framefuse.driver.tuning import Winner, Winners
+from framefuse.driver.measuring import Measuring
+from framefuse.driver.winners import Winner, Winners
 from framefuse.ir.code import LaunchedCode
 from framefuse.ir.tuning import Tuned
 from framefuse.runtime.trial import NotMeasured
@@ -50,11 +51,11 @@ def formed(names, times, winners, *, copied=1e6, budget=100.0, keep=True):
         choices=lambda kernel, hints: CHOICES, signature=lambda kernel, hints, device: kernel.title
     )
     made = {name: Code(4) for name in names}
-    forms = Forms(
+    measured = Measuring(
         schedule(), lambda item, choice: Code(choice.warps), lambda item: backend, lambda item: {}, keep=keep,
-        budget=budget, workers=2, winners=winners, trial_of=lambda device: measuring,
+        kept=winners, trial_of=lambda device: measuring,
     )  # fmt: skip
-    found = forms.run({name: item(name) for name in names}, made)
+    found = Forms(measured, budget).run({name: item(name) for name in names}, made)
     return {name: code.code for name, code in made.items()}, found, measuring
 
 

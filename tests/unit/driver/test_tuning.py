@@ -12,12 +12,15 @@ import pytest
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.codegen.specialisation import Choice
 from framefuse.driver import tuning
-from framefuse.driver.tuning import Tuned, Tuner, Winner, Winners, winner_of
+from framefuse.driver.measuring import Measuring
+from framefuse.driver.tuning import Tuner, winner_of
+from framefuse.driver.winners import Winner, Winners
 from framefuse.ir.dtypes import FLOAT32
 from framefuse.ir.graph import Graph
 from framefuse.ir.loops import Buffer, Kernel
 from framefuse.ir.numbers import expr
 from framefuse.ir.schedule import Memory, RunKernel, Schedule
+from framefuse.ir.tuning import Tuned
 from framefuse.runtime.trial import NotMeasured, elements
 
 CHOICES = (Choice(1024, 0, 4), Choice(512, 0, 2), Choice(2048, 0, 8, 3))
@@ -64,10 +67,11 @@ def tuned(items, times, winners, *, broken=(), budget=100.0, keep=True, compile=
         choices=lambda kernel, hints: CHOICES, signature=lambda kernel, hints, device: kernel.title
     )
     made = {one.kernel.title: 4 for one in items}
-    tuner = Tuner(
-        schedule(), compile or code, lambda item: backend, lambda item: {}, keep=keep, budget=budget, workers=2,
-        winners=winners, trial_of=lambda device: measuring,
+    measured = Measuring(
+        schedule(), compile or code, lambda item: backend, lambda item: {}, keep=keep, kept=winners,
+        trial_of=lambda device: measuring,
     )  # fmt: skip
+    tuner = Tuner(measured, budget)
     return made, tuner.run({one.kernel.title: one for one in items}, made), measuring
 
 
@@ -118,7 +122,7 @@ def test_another_process_finds_the_winner(winners, tmp_path):
     text = f"""
 from pathlib import Path
 from framefuse.codegen.disk_cache import DiskCache
-from framefuse.driver.tuning import Winners
+from framefuse.driver.winners import Winners
 print(Winners(DiskCache(Path({str(tmp_path)!r}))).get("a", True))
 """
     said = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout

@@ -17,7 +17,7 @@ from framefuse.codegen.specialisation import Choice, Place, Specialisation
 from framefuse.codegen.triton import by_interpreter, candidates
 from framefuse.codegen.triton.products import parts_of
 from framefuse.driver import few_forms as forms
-from framefuse.driver import tuning
+from framefuse.driver import measuring, winners
 from framefuse.ir.dtypes import FLOAT32
 from framefuse.ir.loops import Buffer
 from framefuse.ir.numbers import Symbol
@@ -96,8 +96,8 @@ class Counted(Trial):
 @pytest.fixture
 def counted(monkeypatch, tmp_path):
     monkeypatch.setenv("FRAMEFUSE_CPU_TARGET", "triton")
-    monkeypatch.setattr(tuning, "trial", Counted)
-    monkeypatch.setattr(tuning, "PROCESS", tuning.Winners(DiskCache(tmp_path)))
+    monkeypatch.setattr(measuring, "trial", Counted)
+    monkeypatch.setattr(winners, "PROCESS", winners.Winners(DiskCache(tmp_path)))
     monkeypatch.setattr(Counted, "made", [])
     monkeypatch.setattr(Counted, "best", -1)
     with launched() as driver:
@@ -222,7 +222,7 @@ class Products(Counted):
 
 @pytest.fixture
 def products(counted, monkeypatch):
-    monkeypatch.setattr(tuning, "trial", Products)
+    monkeypatch.setattr(measuring, "trial", Products)
     monkeypatch.setattr(Products, "chosen", 1)
 
 
