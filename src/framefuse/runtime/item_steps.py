@@ -155,8 +155,8 @@ class Items:
     def _matmul(self, item: RunMatmul) -> MatmulStep:
         batch, m, n, k = self.steps.all_of(item.sizes)
         a, c, out = (self._three(strides) for strides in (item.a_strides, item.c_strides, item.out_strides))
-        slots = [self.steps.slot(memory) for memory in (item.out, item.a, item.c)]
-        return MatmulStep(*slots, batch, m, n, k, a, c, out)
+        result, left, right = (self.steps.slot(memory) for memory in (item.out, item.a, item.c))
+        return MatmulStep(result, left, right, batch, m, n, k, a, c, out)
 
     def _three(self, strides: tuple[Expr, Expr, Expr]) -> tuple[int, int, int]:
         first, second, third = self.steps.all_of(strides)
@@ -223,9 +223,8 @@ class Items:
 
     def _check_positions(self, item: RunCall, checks: Positions) -> None:
         """Looks at the positions at which a call writes: it raises for none of them when it has written others."""
-        size = self.steps.schedule.memories[item.over[0]].sizes[checks.dimension]
-        tensor, whole = ("tensor", self.steps.slot(item.operands[checks.operand])), ("int", self.steps.numbers.slot_of(size))
-        args = (tensor, whole, ("const", checks.wraps))
+        size = self.steps.numbers.slot_of(self.steps.schedule.memories[item.over[0]].sizes[checks.dimension])
+        args = (("tensor", self.steps.slot(item.operands[checks.operand])), ("int", size), ("const", checks.wraps))
         self.steps.add(CallStep("positions", _native.positions_within, args, (), (), inside=True))
 
     def _commit(self, item: Commit) -> None:
