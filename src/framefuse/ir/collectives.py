@@ -13,10 +13,13 @@ READING = frozenset(("all_gather_into_tensor", "reduce_scatter_tensor", "all_to_
 
 
 class Committing:
-    """A call in which other processes take part: it is made once, whatever becomes of the rest."""
+    """A call in which other processes take part: it is made once, whatever becomes of the rest. ``counts``: how often a
+    version is counted for what it writes.
+    """
 
     __slots__ = ()
     commits = True
+    counts: int
 
 
 class Finishing(Committing):

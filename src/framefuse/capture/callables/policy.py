@@ -109,7 +109,7 @@ def _of_c(recorder: Recorder, target: Value, args: Arguments, kwargs: Keywords) 
     if is_numpy_number(holder):
         held = recorder.sources.is_fixed_number(holder)
         return "pure" if held and numbers_of_numpy(target, args, kwargs) else None
-    if recorder.works and collectives.is_wait(recorder, target, args, kwargs):
+    if recorder.waits.works and collectives.is_wait(recorder, target, args, kwargs):
         return "wait"
     if leaves.is_torch_native(target):
         return "torch"

@@ -11,10 +11,8 @@ import torch.distributed as dist
 
 from framefuse.capture.facts.numbers import TRACKED, strip
 from framefuse.capture.recording.recorder import Recorder
-from framefuse.capture.recording.state import casts_now
 from framefuse.ir.collectives import Committing, Finishing
-from framefuse.ir.facts import Source
-from framefuse.ir.trace import Call, Ref
+from framefuse.ir.trace import Ref
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 # Name -> the parameters whose tensors it writes, and those whose tensors it reads.
@@ -133,7 +131,7 @@ def _may_record(recorder: Recorder, target: Function, args: Arguments, kwargs: K
 
 def is_wait(recorder: Recorder, target: Function, args: Arguments, kwargs: Keywords) -> bool:
     """Whether this is the plain ``wait()`` of a collective that the recording saw start."""
-    return len(args) == 1 and not kwargs and id(args[0]) in recorder.works and target.__name__ == "wait"
+    return len(args) == 1 and not kwargs and id(args[0]) in recorder.waits.works and target.__name__ == "wait"
 
 
 def _bound(target: Function, args: Arguments, kwargs: Keywords) -> dict[str, Value]:
@@ -172,7 +170,7 @@ def _call(recorder: Recorder, target: Function, args: Arguments, kwargs: Keyword
     for name in (*writes, *reads):
         places[name] = _placed(recorder, arguments[name], operands)
     written = sum(1 for name in writes for _ in _tensors([arguments[name]]))
-    refs = tuple([ref for ref in map(recorder.argument, operands) if isinstance(ref, Ref)])
+    refs = tuple([ref for ref in map(recorder.arguments.of, operands) if isinstance(ref, Ref)])
     group = arguments.pop("group", None)
     source = None if group is None or group is dist.group.WORLD else recorder.sources.source_of(group)
     given = tuple((name, places.get(name, _frozen(strip(value)))) for name, value in arguments.items())
@@ -191,40 +189,25 @@ def _call(recorder: Recorder, target: Function, args: Arguments, kwargs: Keyword
     numbers = tuple(ref.value for ref in refs[:written])
     starts = isinstance(value, dist.Work)
     collective = Collective(target, given, written, counts.pop(), starts)
-    _record(recorder, collective, target.__name__, refs, {"group": source} if source is not None else {}, numbers)
+    named = {"group": source} if source is not None else {}
+    recorder.waits.filling(collective, target.__name__, refs, named, numbers)
     if starts:
-        recorder.note_work(value, refs[:written])
+        recorder.waits.start(value, refs[:written])
     return value
 
 
 def wait(recorder: Recorder, target: Function, work: dist.Work) -> Value:
     """Waits for real, and records it."""
-    _, refs = recorder.works.pop(id(work))
     value = target(work)
-    _record(recorder, Wait(), "wait", refs, {}, tuple(ref.value for ref in refs))
+    recorder.waits.finish(work, Wait())
     return value
-
-
-def _record(
-    recorder: Recorder,
-    target: Collective | Wait,
-    name: str,
-    refs: tuple[Ref, ...],
-    kwargs: dict[str, Source],
-    written: tuple[int, ...],
-) -> None:
-    if written:
-        recorder.memory.count(written, target.counts > 0)
-    if recorder.alive:
-        autocast, grad = casts_now(), torch.is_grad_enabled()
-        recorder.calls.append(Call(target, name, refs, kwargs, None, recorder.line(), written, False, grad, autocast))
 
 
 def _placed(recorder: Recorder, value: Value, operands: list[torch.Tensor]) -> object:
     if isinstance(value, torch.Tensor):
         operands.append(value)
         return Operand(len(operands) - 1)
-    return tuple([_placed(recorder, part, operands) for part in recorder.parts(value)])
+    return tuple([_placed(recorder, part, operands) for part in recorder.arguments.parts(value)])
 
 
 def _frozen(value: object) -> object:

@@ -10,7 +10,8 @@ import torch
 
 from framefuse.capture.facts.numbers import TRACKED, plain_number
 from framefuse.capture.program.kernel_stores import stored_to
-from framefuse.capture.recording.recorder import PLAIN_ARGUMENTS, Recorder
+from framefuse.capture.recording.call_arguments import PLAIN_ARGUMENTS
+from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir.classes import PLAIN_TENSORS
 from framefuse.ir.strides import ambiguous, dense_order
 from framefuse.ir.values import Value

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import enum
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 import torch
-import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
 
-from framefuse.capture.facts.atoms import ATOMS
 from framefuse.capture.facts.contents import Contents
 from framefuse.capture.facts.effects import Journal
 from framefuse.capture.facts.functions import Functions
-from framefuse.capture.facts.numbers import Float, Integer, form_of, integer, strip
+from framefuse.capture.facts.numbers import integer, strip
 from framefuse.capture.facts.relations import Relations
 from framefuse.capture.facts.settle import HELD, ITSELF
 from framefuse.capture.facts.sources import Sources
-from framefuse.capture.facts.texts import Text
 from framefuse.capture.program.frame import InterpretedGenerator
 from framefuse.capture.program.lookups import LOOKUPS, Lookup
 from framefuse.capture.program.services import Interpreter, Memo, Place
 from framefuse.capture.recording import call_names, devices
+from framefuse.capture.recording.call_arguments import CallArguments
 from framefuse.capture.recording.saved import Entrances, unreached_by_call
 from framefuse.capture.recording.scalars import Scalars
 from framefuse.capture.recording.state import Ambient, casts_now, global_state
@@ -42,21 +39,16 @@ from framefuse.capture.recording.waits import Waits
 from framefuse.capture.recording.wrappers import Made
 from framefuse.capture.recording.written_memory import Prepared, WrittenMemory
 from framefuse.errors import Reason
-from framefuse.ir.containers import elements
 from framefuse.ir.facts import Source
 from framefuse.ir.marks import DIMENSIONS
 from framefuse.ir.native_warnings import Hearing, Telling, WarningPlace
 from framefuse.ir.nested import numbers_in
 from framefuse.ir.numbers import Symbol
-from framefuse.ir.numpy_numbers import is_numpy_number
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
 from framefuse.ir.torch_calls import TABLE, is_in_place
 from framefuse.ir.trace import Call, Ref, TensorMeta
 from framefuse.ir.values import Arguments, Function, Keywords, Value
-
-PLAIN_ARGUMENTS = ATOMS | {torch.device}
-ODD = ("bool", "bool_")  # NumPy's truth, beside which torch makes ints to floats
 
 T = TypeVar("T")
 
@@ -114,17 +106,15 @@ class Recorder:
         self.reentrant = False  # and it is one whose function eager runs without gradients at first
         self.asked_reentrant = False  # whether that function asked
         self.first_module_call = True
-        self.works: dict[int, tuple[dist.Work, tuple[Ref, ...]]] = {}  # collectives under way, with what they fill
         self.waits = Waits(self)
         self.wrappers: Made = {}  # tensors around others that the program made, with their sizes
         self.scalars = Scalars(self)
+        self.arguments = CallArguments(self)
         self.memory = WrittenMemory(self)
         # Results of custom autograd functions that show an argument's memory: place, value, memory, next call.
         self.views: list[tuple[Line | None, int, int, int]] = []
         self.transformed: Levels | None = None  # the call of a function transform that is under way
         self._kept: list[torch.Tensor] = []
-        self._operands: list[torch.Tensor] = []
-        self._has_numbers = False
         self._warned = False  # in the torch call under way
         self._told: WarningPlace | None = None  # where C code of it warned
 
@@ -153,10 +143,6 @@ class Recorder:
     def note_warning(self) -> None:
         """Notes that torch's Python code warned, which later calls do as an effect."""
         self._warned = True
-
-    def note_work(self, work: dist.Work, filled: tuple[Ref, ...]) -> None:
-        """Notes a collective that is under way, with the values that it fills."""
-        self.works[id(work)] = (work, filled)
 
     @contextmanager
     def unseen(self) -> Iterator[None]:
@@ -246,8 +232,8 @@ class Recorder:
         self.contents = Contents(self.sources)
         self.functions = Functions(self.sources)
         self.journal = Journal(self.sources, self.contents, self.functions)
-        self.calls, self.tensors, self.numbers, self.inputs, self._operands = [], [], {}, {}, []
-        self.works, self._kept = {}, []
+        self.calls, self.tensors, self.numbers, self.inputs, self._kept = [], [], {}, {}, []
+        self.arguments = CallArguments(self)
         self.waits.forget()
         self.wrappers = {}
         self.entrances = Entrances()
@@ -412,61 +398,11 @@ class Recorder:
 
     # Calls ----------------------------------------------------------------------------------------------------------
 
-    def argument(self, value: Value) -> object:
-        """An argument of a torch call as the trace holds it."""
-        try:
-            kind = type(value)
-            if kind in PLAIN_ARGUMENTS:
-                return value
-            if isinstance(value, torch.Tensor):
-                number = self.number(value)
-                self._operands.append(value)
-                if number in self.waits.pending:
-                    self.waits.read(number)
-                return Ref(number) if number is not None else None
-            if kind is Integer or kind is Float:
-                self._has_numbers = True
-                return form_of(value)
-            if kind is Text:
-                self._has_numbers = True
-                return value.plain()
-            if kind is tuple or kind is torch.Size:
-                return tuple([self.argument(part) for part in self.parts(value)])
-            if kind is list:
-                return [self.argument(part) for part in self.parts(value)]
-            if kind is dict:
-                self.contents.guard_extent(value)
-                return {key: self.argument(self.contents.item(value, key, part)) for key, part in value.items()}
-            if kind is slice:
-                return slice(self.argument(value.start), self.argument(value.stop), self.argument(value.step))
-            if isinstance(value, tuple):
-                return tuple([self.argument(part) for part in self.parts(value)])
-            if isinstance(value, (type, range)):
-                return value
-            if isinstance(value, torch.Generator) and self.sources.source_of(value) is not None:
-                return self.sources.source_of(value)  # read again at each call
-            if isinstance(value, enum.Enum) and isinstance(value, (int, float)):  # a member's number never changes
-                return int.__int__(value) if isinstance(value, int) else float.__float__(value)
-            if is_numpy_number(value) and kind.__name__ not in ODD and self.sources.is_fixed_number(value):
-                return value.item()  # torch takes it for that number
-            self.kill("numpy" if kind.__module__ == "numpy" else "native-call", f"A torch call on a {kind.__name__}")
-            return None
-        except Exception as fault:
-            self.fault(fault)
-            return None
-
-    def parts(self, values: Value) -> Sequence[Value]:
-        """The elements of a sequence as they are known."""
-        if not self.sources.knows(values):
-            return values if type(values) in (tuple, list) else elements(values)
-        self.contents.guard_length(values)
-        return [self.contents.item(values, number, part) for number, part in enumerate(elements(values))]
-
     def run(self, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
         """Runs a torch call for real and records it."""
         args, kwargs = self.scalars.sized(name, args, kwargs)
         prepared = self._prepare(name, args, kwargs)
-        if self._has_numbers:
+        if self.arguments.has_numbers:
             args, kwargs = strip(args), strip(kwargs)
         if prepared is None or not self.alive:
             return function(*args, **kwargs)
@@ -491,10 +427,8 @@ class Recorder:
     def _prepare(self, name: str, args: Arguments, kwargs: Keywords) -> Prepared | None:
         """What is known of a torch call before it runs."""
         try:
-            self._operands, self._has_numbers, self._warned, self._told = [], False, False, None
-            recorded = tuple([self.argument(value) for value in args])
-            named = {key: self.argument(value) for key, value in kwargs.items()} if kwargs else {}
-            operands, self._operands = self._operands, []
+            self._warned, self._told = False, None
+            recorded, named, operands = self.arguments.of_call(args, kwargs)
             if call_names.makes_leaf(kwargs):
                 self.kill("tensor-attribute", "requires_grad")
             if not self.alive:
@@ -573,7 +507,7 @@ class Recorder:
         another value of the trace, a view of what it was.
         """
         prepared = self._prepare(name, args, kwargs)
-        args, kwargs = (strip(args), strip(kwargs)) if self._has_numbers else (args, kwargs)
+        args, kwargs = (strip(args), strip(kwargs)) if self.arguments.has_numbers else (args, kwargs)
         try:
             out = function(*args, **kwargs)
         except Exception as error:

@@ -14,6 +14,7 @@ import torch
 from framefuse.capture.facts.numbers import Integer, bare, integer, plain_number
 from framefuse.capture.facts.relations import Relations
 from framefuse.capture.facts.sources import Sources
+from framefuse.capture.recording.call_arguments import CallArguments
 from framefuse.capture.recording.tensors import Entrance
 from framefuse.ir.numbers import Expr, Real, constant_real
 from framefuse.ir.torch_calls import TABLE
@@ -48,7 +49,8 @@ class Host(Protocol):
     def sources(self) -> Sources: ...
     @property
     def relations(self) -> Relations: ...
-    def parts(self, values: Value) -> Sequence[Value]: ...
+    @property
+    def arguments(self) -> CallArguments: ...
 
 
 class Scalars:
@@ -108,7 +110,7 @@ class Scalars:
         if kind is tuple or kind is list:
             if all(self._sized(part) is part for part in value):
                 return value  # the very container: it may be one of which facts are to be stated
-            return kind([self._sized(part) for part in self.recorder.parts(value)])
+            return kind([self._sized(part) for part in self.recorder.arguments.parts(value)])
         if kind is not torch.Tensor or value.ndim or value.dtype is not torch.int64:
             return value
         number = self.recorder.numbers.get(id(value))

@@ -11,7 +11,8 @@ from typing import Protocol
 import torch
 
 from framefuse.capture.facts.numbers import Float, Integer
-from framefuse.capture.recording.recorder import PLAIN_ARGUMENTS, Recorder
+from framefuse.capture.recording.call_arguments import PLAIN_ARGUMENTS
+from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.state import casts_now
 from framefuse.ir.custom_calls import NAME, CustomCall, Nested, backward_of
 from framefuse.ir.source import Line
@@ -82,9 +83,9 @@ def record(
     tensors = tuple([isinstance(part, torch.Tensor) for part in operands])
     call = CustomCall(function, tensors, context.needs_input_grad, never_given(function), kept, context.materialize)
     args = (
-        tuple([recorder.argument(part) if isinstance(part, torch.Tensor) else None for part in raw]),
-        tuple([recorder.argument(part) if isinstance(part, torch.Tensor) else None for part in operands]),
-        tuple([recorder.argument(leaf) for leaf in leaves]),
+        tuple([recorder.arguments.of(part) if isinstance(part, torch.Tensor) else None for part in raw]),
+        tuple([recorder.arguments.of(part) if isinstance(part, torch.Tensor) else None for part in operands]),
+        tuple([recorder.arguments.of(leaf) for leaf in leaves]),
     )
     refs = [
         _result(recorder, part, known) if with_gradient else None

@@ -1,14 +1,18 @@
-"""Knows what functional collectives fill, and records the wait for it before the first call that reads it."""
+"""Knows what collectives under way fill, and records how the program waits for it: for functional ones before the first
+call that reads it, for others where it does.
+"""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 import torch
+import torch.distributed as dist
 
 from framefuse.capture.recording.state import casts_now
 from framefuse.capture.recording.written_memory import WrittenMemory
-from framefuse.ir.collectives import Waited
+from framefuse.ir.collectives import Committing, Waited
+from framefuse.ir.facts import Source
 from framefuse.ir.source import Line
 from framefuse.ir.trace import Call, Ref
 
@@ -16,6 +20,7 @@ from framefuse.ir.trace import Call, Ref
 class Host(Protocol):
     """What is asked of the recorder."""
 
+    alive: bool
     calls: list[Call]
     memory: WrittenMemory
 
@@ -30,6 +35,32 @@ class Waits:
         self.pending: dict[int, bool] = {}
         self.filled: set[int] = set()
         self.given: dict[int, torch.Tensor] = {}
+        self.works: dict[int, tuple[dist.Work, tuple[Ref, ...]]] = {}  # not functional ones, with what they fill
+
+    def start(self, work: dist.Work, filled: tuple[Ref, ...]) -> None:
+        """A collective has started that the program asks itself to wait."""
+        self.works[id(work)] = (work, filled)
+
+    def finish(self, work: dist.Work, target: Committing) -> None:
+        """The program has waited for one that started, as ``target`` does."""
+        _, refs = self.works.pop(id(work))
+        self.filling(target, "wait", refs, {}, tuple(ref.value for ref in refs))
+
+    def filling(
+        self,
+        target: Committing,
+        name: str,
+        refs: tuple[Ref, ...],
+        kwargs: dict[str, Source],
+        filled: tuple[int, ...],
+    ) -> None:
+        """Records a call after which values are other ones."""
+        if filled:
+            self.host.memory.count(filled, target.counts > 0)
+        if self.host.alive:
+            casts, grad = casts_now(), torch.is_grad_enabled()
+            call = Call(target, name, refs, kwargs, None, self.host.line(), filled, False, grad, casts)
+            self.host.calls.append(call)
 
     def begin(self, number: int) -> None:
         """A collective that fills this value has started."""
@@ -54,15 +85,11 @@ class Waits:
             return  # so does the program, before it is filled
         del self.pending[number]
         self.filled.add(number)
-        self.host.memory.count((number,), False)
-        grad, where = torch.is_grad_enabled(), self.host.line()
-        self.host.calls.append(
-            Call(Waited(), "wait_tensor", (Ref(number),), {}, None, where, (number,), False, grad, casts_now())
-        )
+        self.filling(Waited(), "wait_tensor", (Ref(number),), {}, (number,))
 
     def forget(self) -> None:
         """The recording has ended: what the program was given has its methods still."""
-        self.pending, self.filled = {}, set()
+        self.pending, self.filled, self.works = {}, set(), {}
 
     def end(self) -> None:
         """The trace ends: what the program has waited for is there."""
