@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from tests.traps.small_programs import Rows, draw
-from tests.traps.trap import Trap, hold
+from tests.traps.trap import Trap, hold, outcome
 from torch import nn
 
 ROWS = Rows()
@@ -585,6 +585,74 @@ def statistics_that_are_updated_before_backward_are_read_as_they_are_then(compil
             for made in (both(x), updated(x, draw(number, 3), draw(number, 3).exp())):
                 made.square().sum().backward()
                 yield made, x.grad, norm.weight.grad, norm.running_var
+
+
+class Refusing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, g):
+        return None
+
+
+class Told(Refusing):
+    @staticmethod
+    def backward(ctx, g):
+        TOLD.append(g.clone())
+        return None
+
+
+TOLD = []
+
+
+class Doubling(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+class Squaring(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**2
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        return g * 2 * ctx.saved_tensors[0]
+
+
+@ROWS.program
+def functions_that_give_no_gradient(compiled):
+    fast = compiled(lambda a, b: (Refusing.apply(a) * b).sum() + Told.apply(a).sum())
+    TOLD.clear()
+    for i in range(4):
+        a, b = two(3)(i)
+        fast(a, b).backward()
+        yield a.grad, b.grad, list(TOLD)
+
+
+@ROWS.program
+def second_derivatives_of_functions(compiled):
+    programs = [
+        compiled(lambda a, b: Doubling.apply(a).sum() + (b * 2).sum()),
+        compiled(lambda a, b: (Doubling.apply(a) * b).sum()),
+        compiled(lambda a, b: Squaring.apply(a).sum() + (b * 2).sum()),
+    ]
+    for i in range(4):
+        for fast in programs:
+            a, b = two(3)(i)
+            first = torch.autograd.grad(fast(a, b), (a, b), create_graph=True)
+            yield first
+            for slope in first:
+                yield outcome(torch.autograd.grad, slope.sum(), (a, b), allow_unused=True, retain_graph=True)
 
 
 @ROWS.parametrize()

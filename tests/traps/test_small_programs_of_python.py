@@ -20,7 +20,7 @@ import typing
 import weakref
 
 import torch
-from tests.traps.small_programs import MOST, Rows, draw
+from tests.traps.small_programs import Rows, draw
 from tests.traps.trap import Trap, hold, outcome
 from torch import nn
 
@@ -372,34 +372,6 @@ def weak(compiled):
     gc.collect()
     for i in range(2):
         yield f(draw(i, 3), w)
-
-
-def watched(function):
-    """Adds a function that sees whether what it made has ended: such a call runs as it is."""
-
-    def program(compiled):
-        fast = compiled(function)
-        for i in range(3):
-            yield fast(draw(i, 3))
-
-    program.__name__ = function.__name__
-    ROWS.trap(MOST, 0)(program)
-
-
-@watched
-def weak_to_made(x):
-    y = x * 2
-    r = weakref.ref(y)
-    there = r() is y
-    del y
-    return there, r() is None
-
-
-@watched
-def weak_value_that_nobody_holds(x):
-    d = weakref.WeakValueDictionary()
-    d["y"] = x * 2
-    return "y" in d, len(d)
 
 
 @ROWS.program

@@ -183,6 +183,7 @@ class _Run:
         self.segments: list[Segment] = []
         self.visited: set[int] = set()
         self.known_moving = known_moving
+        self.carried: frozenset[int] = frozenset()
         self.renew(start, values)
 
     def renew(self, start: ResumePoint | None, values: Sequence[Value]) -> None:
@@ -192,11 +193,16 @@ class _Run:
         self.recorder = Recorder(self.dynamic, moving)
         self.machine = interpreter(self.recorder, self.tree.points if self.tree is not None else None)
         self.recorder.attach(self.machine, RecordingMode(self.recorder))
+        self.recorder.carried, self.recorder.forget = self.carried, self.forget
         self.start: ResumePoint | None = None
         self.bound: tuple[Value, ...] = ()
         self.error: BaseException | None = None
         self.owed: tuple[Value, Value] | None = None
         self.grad_enabled = torch.is_grad_enabled()
+
+    def forget(self) -> None:
+        """The recording is dead: the stretches before it lead nowhere, and nobody holds what they ended with."""
+        self.segments, self.bound = [], ()
 
     def enter(self, function: types.FunctionType, slots: list[Value], owner: Value) -> None:
         """Begins at the first instruction of ``function``."""
@@ -354,6 +360,9 @@ class _Run:
         args = tuple([settle(part, memo) for part in stop.args_of_target])
         kwargs = {key: settle(part, memo) for key, part in stop.kwargs.items()}
         values = tuple([settle(part, memo) for part in leaves])
+        sources, shift = recorder.sources, int(point.has_outcome)
+        own = [place + shift for place, part in enumerate(leaves) if recorder.is_own(sources.source_of(part))]
+        self.carried = frozenset([*range(shift), *own])
         recorder.journal.settle(memo)
         self.segments.append(Segment(trace, self.start, self.bound, point))
         recorder.close()

@@ -12,6 +12,7 @@ from torch.autograd.function import FunctionCtx
 from framefuse.ir.values import Value
 
 NAME = "custom_function"  # of the calls in traces and graphs
+Form = tuple[Sequence[int], torch.dtype, torch.device]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,11 @@ class CustomCall:
         return results
 
     @property
+    def once(self) -> bool:
+        """Whether torch refuses second derivatives, and only where a gradient that comes has a history."""
+        return getattr(backward_of(self.function), "__globals__", {}).get("__name__") == "torch.autograd.function"
+
+    @property
     def __name__(self) -> str:
         return NAME
 
@@ -75,17 +81,18 @@ class _Hung(torch.autograd.Function):
             (part.shape, part.dtype, part.device) if grad is None and call.materialize and part is not None else grad
             for grad, part in zip(grads, ctx.raw, strict=True)
         ]
-        gradients = CustomBackward(call, wanted)(given, ctx.leaves, [ctx.operands[place] for place in wanted])
+        forms = [(part.shape, part.dtype, part.device) for part in (ctx.operands[place] for place in wanted)]
+        gradients = CustomBackward(call, wanted)(given, ctx.leaves, forms)
         by_place = dict(zip(wanted, gradients, strict=True))
         return (None, None, None, *(by_place.get(place) for place in range(len(ctx.operands))))
 
 
 @dataclass(frozen=True, slots=True)
 class CustomBackward:
-    """Calls the user's backward: takes (a gradient for each result, leaves of what ``ctx`` kept, the arguments of
-    forward whose gradients are ``wanted``) and gives the gradients of these.
+    """Calls the user's backward: takes (a gradient for each result, leaves of what ``ctx`` kept, sizes, dtype and
+    device of the arguments of forward whose gradients are ``wanted``) and gives the gradients of these.
 
-    A gradient that did not come is (sizes, dtype, device) where backward shall see zeros, and else None.
+    A gradient that did not come is such a form where backward shall see zeros, and else None.
     """
 
     call: CustomCall
@@ -95,7 +102,7 @@ class CustomBackward:
     run: ClassVar[Callable[[Callable[..., Value]], Callable[..., Value]]] = staticmethod(lambda backward: backward)
 
     def __call__(
-        self, given: Sequence[Value], leaves: Sequence[Value], arguments: Sequence[torch.Tensor]
+        self, given: Sequence[Value], leaves: Sequence[Value], arguments: Sequence[Form]
     ) -> tuple[torch.Tensor, ...]:
         call = self.call
         grads = [torch.zeros(part[0], dtype=part[1], device=part[2]) if type(part) is tuple else part for part in given]
@@ -115,21 +122,22 @@ class CustomBackward:
             fact = f"(expected {expected}, got {len(gradients)})"
             raise RuntimeError(f"function {self._node} returned an incorrect number of gradients {fact}")
 
-    def _fitted(self, place: int, gradient: Value, argument: torch.Tensor) -> torch.Tensor:
+    def _fitted(self, place: int, gradient: Value, argument: Form) -> torch.Tensor:
         """A gradient as torch's engine hands it on: in the sizes and dtype of its argument."""
+        sizes, dtype, device = argument
         if gradient is None:
-            return torch.zeros_like(argument, memory_format=torch.contiguous_format, requires_grad=False)
+            return torch.zeros(sizes, dtype=dtype, device=device)
         if not isinstance(gradient, torch.Tensor):
             raise TypeError(f"expected Variable or None (got {type(gradient).__name__})")
-        if gradient.shape != argument.shape:
+        if tuple(gradient.shape) != tuple(sizes):
             try:
-                gradient = gradient.sum_to_size(argument.shape)
+                gradient = gradient.sum_to_size(sizes)
             except RuntimeError:
-                fact = f"got {list(gradient.shape)} but expected shape compatible with {list(argument.shape)}"
+                fact = f"got {list(gradient.shape)} but expected shape compatible with {list(sizes)}"
                 index = sum(self.call.tensors[:place])  # torch counts the tensors
                 text = f"Function {self._node} returned an invalid gradient at index {index} - {fact}"
                 raise RuntimeError(text) from None
-        fitted: torch.Tensor = gradient.to(argument.device, argument.dtype).contiguous()
+        fitted: torch.Tensor = gradient.to(device, dtype).contiguous()
         return fitted
 
     @property

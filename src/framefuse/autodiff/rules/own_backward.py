@@ -24,9 +24,9 @@ def custom_function(builder: Builder, node: Node, given: Given, need: Sequence[b
     ]
     if not wanted:
         return [None] * len(need)
-    arguments = [node.inputs[operands[place].index] for place in wanted]
     came = tuple(given.get((place,), _absent(call, part, node)) for place, part in enumerate(raw))
-    gradients = _call(builder, CustomBackward(call, tuple(wanted)), (came, _now(builder, node, leaves), arguments))
+    likes = [node.inputs[operands[place].index] for place in wanted]
+    gradients = _call(builder, CustomBackward(call, tuple(wanted)), (came, _now(builder, node, leaves)), likes)
     parts: list[Gradient] = []
     for number in range(len(need)):
         here = [part for part, place in zip(gradients, wanted, strict=True) if operands[place].index == number]
@@ -38,8 +38,11 @@ def _absent(call: CustomCall, part: Value, node: Node) -> Value:
     """What stands for the gradient of a result that got none."""
     if not call.materialize or not isinstance(part, Arg):
         return None
-    raw = node.inputs[part.index]
-    return (raw.shape, raw.dtype.torch, raw.device)
+    return _form(node.inputs[part.index])
+
+
+def _form(node: Node) -> tuple[Value, ...]:
+    return (node.shape, node.dtype.torch, node.device)
 
 
 def _now(builder: Builder, node: Node, leaves: Sequence[Value]) -> tuple[Value, ...]:
@@ -49,27 +52,30 @@ def _now(builder: Builder, node: Node, leaves: Sequence[Value]) -> tuple[Value, 
         for each in builder.nodes:
             if each.op == "derived" and each.inputs[-1].op == "result" and each.inputs[-1].inputs[0] is node:
                 results[node.inputs[node.attr("args")[0][each.inputs[-1].attr("path")[0]].index]] = each
+    call: CustomCall = node.attr("target")
+    seen = builder.detach if builder.differentiable and call.once else lambda each: each
     nodes = (node_of(leaf, node.inputs) for leaf in leaves)
-    return tuple(results.get(each, each) if isinstance(each, Node) else each for each in nodes)
+    return tuple(seen(results.get(each, each)) if isinstance(each, Node) else each for each in nodes)
 
 
-def _call(builder: Builder, target: CustomBackward, args: tuple[Value, ...]) -> list[Node]:
-    """The gradients of the arguments that stand last in ``args``. What calls the user's code alike is another call."""
+def _call(
+    builder: Builder, target: CustomBackward, args: tuple[Value, ...], likes: Sequence[Node]
+) -> list[Node]:
+    """The gradients of arguments like these. What calls the user's code alike is another call."""
     operands: list[Node] = []
-    arguments: Sequence[Node] = args[-1]
     attrs: Attributes = (
         ("target", target),
         ("name", target.__name__),
-        ("args", template_of((*args[:-1], tuple(arguments)), operands)),
+        ("args", template_of((*args, tuple(map(_form, likes))), operands)),
         ("kwargs", {}),
         ("random", False),
         ("orders", tuple(tuple(range(len(node.shape))) for node in operands)),
         ("views", ()),
     )
-    first = arguments[0]
+    first = likes[0]
     call = builder.opaque("library", tuple(operands), attrs, first.dtype, (), None, first.device)
     results = []
-    for place, like in enumerate(arguments):
+    for place, like in enumerate(likes):
         path, strides = (("path", (place,)),), row_major(like.shape)
         results.append(builder.opaque("result", (call,), path, like.dtype, like.shape, strides, like.device))
     return results

@@ -56,6 +56,9 @@ class Natives:
     ) -> None:
         """Calls native code and finishes with its result; what stands on no list is an opaque step."""
         recorder = self.recorder
+        if type(target) is types.FunctionType and leaves.refers_weakly(target):
+            if any(map(recorder.was_made, args[1:])):
+                recorder.kill("finalizer", "A weak reference to an object of this call")
         if not recorder.alive:
             if looks(target) or says_once(target):
                 target, args, kwargs = from_here(self.machine, target, strip_shallow(args), kwargs)

@@ -397,7 +397,7 @@ def _numel(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) ->
 @special(weakref.ref)
 def _weak_reference(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     sources = machine.recorder.sources
-    if len(args) > 1 and not sources.knows(args[0]):
+    if len(args) > 1 and machine.recorder.was_made(args[0]):
         machine.recorder.kill("finalizer", "A callback of a weak reference")
     _watched(machine, args)
     if len(args) != 1 or kwargs or sources.knows(args[0]) or isinstance(args[0], torch.Tensor):
@@ -412,14 +412,20 @@ def _weak_reference(machine: Machine, frame: Frame, args: Arguments, kwargs: Key
 def _watched(machine: Machine, args: Arguments) -> None:
     """Whether a tensor that the call made has ended can be seen: a recording would hold it, and so would compiled code.
     """
-    sources = machine.recorder.sources
-    if any(isinstance(part, torch.Tensor) and not sources.knows(part) for part in args[:1]):
+    if any(isinstance(part, torch.Tensor) and machine.recorder.was_made(part) for part in args[:1]):
         machine.recorder.kill("finalizer", "A weak reference to a tensor of this call")
+
+
+@special(weakref.proxy)
+def _proxy(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    if args and machine.recorder.was_made(args[0]):
+        machine.recorder.kill("finalizer", "A proxy of an object of this call")
+    return MISSING
 
 
 @special(weakref.finalize)
 def _finalize(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
-    if args and not machine.recorder.sources.knows(args[0]):
+    if args and machine.recorder.was_made(args[0]):
         machine.recorder.kill("finalizer", "A finalizer")
     return MISSING
 

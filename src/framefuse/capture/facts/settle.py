@@ -7,6 +7,7 @@ import gc
 import itertools
 import operator
 import types
+import weakref
 from collections import deque
 from collections.abc import Callable
 
@@ -37,7 +38,7 @@ def settle(value: Value, memo: Memo | None = None) -> Value:
     kind = type(value)
     if kind in TRACKED:
         return bare(value)
-    if kind in ATOMS:
+    if kind in ATOMS or kind in weakref.ProxyTypes:  # a proxy may be dead
         return value
     if issubclass(kind, torch.Tensor):
         if object.__getattribute__(value, "__dict__"):  # what the program hung onto it

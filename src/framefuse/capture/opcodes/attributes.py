@@ -18,6 +18,7 @@ from framefuse.capture.interp.protocols import checked
 from framefuse.capture.interp.registry import handles
 from framefuse.capture.program.decoded import HANDLERS
 from framefuse.capture.program.frame import Frame
+from framefuse.capture.program.leaves import refers_weakly
 from framefuse.capture.program.lookups import python_method
 from framefuse.capture.program.markers import MISSING, NULL, Outcome
 from framefuse.capture.recording.queries import own_writes
@@ -206,6 +207,8 @@ def store_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
     key = key_in(machine, holder, key) if isinstance(holder, dict) else _plain(key)
     if isinstance(holder, dict):
         compared(machine, key)
+    if refers_weakly(kind) and any(map(machine.recorder.was_made, (key, value))):
+        machine.recorder.kill("finalizer", "A weak reference to an object of this call")
     if machine.recorder.sources.knows(holder):
         if mutate(machine, holder, "__setitem__", (key, value), {}) is not MISSING:
             return None

@@ -326,3 +326,8 @@ def title(function: Value) -> str:
     name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or type(function).__name__
     module = getattr(function, "__module__", None)
     return f"{module}.{name}" if module and module != "builtins" else str(name)
+
+
+def refers_weakly(target: type | types.FunctionType) -> bool:
+    """Whether a class, or a function of one, is Python's for containers that let go of what they have as it ends."""
+    return target.__module__ in ("weakref", "_weakrefset")

@@ -70,6 +70,8 @@ class Recorder:
     def __init__(self, dynamic: bool | None, moving: frozenset[Source] = frozenset()) -> None:
         self.alive = True
         self.moving = moving
+        self.carried: frozenset[int] = frozenset()  # the arguments of this point that the call made
+        self.forget: Callable[[], None] | None = None  # lets go of what the run holds of earlier stretches
         self.looked_up: dict[type, Lookup] = {}
         LOOKUPS.types = self.looked_up
         self.reason: Reason | None = None
@@ -122,6 +124,14 @@ class Recorder:
         """Names the machine that runs the program, and the mode by which torch hands its calls over."""
         self.machine, self.mode = machine, mode
 
+    def was_made(self, value: Value) -> bool:
+        """Whether the call made this object, and a weak reference to it tells when the call lets go of it."""
+        return type(value).__weakrefoffset__ != 0 and self.is_own(self.sources.source_of(value))
+
+    def is_own(self, source: Source | None) -> bool:
+        """Whether an object with this source was made by the call, in this recording or in one before a break."""
+        return source is None or (source.root.kind == "arg" and source.root.key in self.carried)
+
     def note_mode_call(self, args: Arguments, kwargs: Keywords) -> None:
         """Counts a call that came by the mode."""
         self.mode_calls += 1
@@ -173,18 +183,22 @@ class Recorder:
         self.reason = reason(code, detail, self.line())
         if self.relations.tracked:
             memo = self.settled()
+            again = dict(memo)  # it may be needed later: what the program made is not held until then
             self.journal.settle(memo)
             if self.machine is not None:
                 self.machine.settle(memo)
-                self.machine.unsettled = memo
             self.stand_ins = {key: pair for key, pair in memo.items() if type(pair[0]) is InterpretedGenerator}
+            if self.machine is not None:
+                self.machine.unsettled = {**again, **self.stand_ins}
         self.drop()
+        if self.forget is not None:
+            self.forget()
 
     def settled(self) -> Memo:
         """The objects that hold no number of this recording, for ``settle``: those that existed before. What the
         program wrote to them is in the journal.
         """
-        known = self.sources.entries()
+        known = [entry for entry in self.sources.entries() if not self.is_own(entry[1])]
         return {**{id(value): ITSELF for value, _ in known}, HELD: (known, known)}
 
     def fault(self, error: Exception) -> None:

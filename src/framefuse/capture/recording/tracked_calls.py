@@ -6,6 +6,7 @@ import dis
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import compress, count
 from typing import Protocol
 
 import torch
@@ -81,7 +82,10 @@ def record(
         return False
     kept = Nested(dict, (*kept.parts, saved), (*kept.keys, "saved_tensors"))
     tensors = tuple([isinstance(part, torch.Tensor) for part in operands])
-    call = CustomCall(function, tensors, context.needs_input_grad, never_given(function), kept, context.materialize)
+    none = never_given(function)
+    if _tells_beside(function) and none.issuperset(compress(count(), context.needs_input_grad)):
+        return False  # the graph would have no reason to call it
+    call = CustomCall(function, tensors, context.needs_input_grad, tuple(sorted(none)), kept, context.materialize)
     args = (
         tuple([recorder.arguments.of(part) if isinstance(part, torch.Tensor) else None for part in raw]),
         tuple([recorder.arguments.of(part) if isinstance(part, torch.Tensor) else None for part in operands]),
@@ -157,20 +161,29 @@ def _taken(recorder: Recorder, value: Value, leaves: list[Value], refused: set[i
 # ---- backward by its letter ------------------------------------------------------------------------------------------
 
 
-def never_given(function: Function) -> tuple[int, ...]:
+def never_given(function: Function) -> set[int]:
     """The arguments of forward for which each ``return`` of backward has the word None."""
     code = getattr(backward_of(function), "__code__", None)
     places: set[int] | None = None
     instructions = [] if code is None else [each for each in dis.get_instructions(code) if each.opname != "CACHE"]
     for number, instruction in enumerate(instructions):
         if instruction.opname in ("RETURN_VALUE", "RETURN_CONST"):
-            here = _nones(instructions[:number])
+            here = _nones(instructions[: number + (instruction.opname == "RETURN_CONST")])
             places = here if places is None else places & here
-    return tuple(sorted(places or ()))
+    return places or set()
+
+
+def _tells_beside(function: Function) -> bool:
+    """Whether backward calls something: what that does may be seen where it gives no gradient."""
+    code = getattr(backward_of(function), "__code__", None)
+    return code is None or any("CALL" in each.opname or "STORE" in each.opname for each in dis.get_instructions(code))
 
 
 def _nones(before: Sequence[dis.Instruction]) -> set[int]:
-    """The places of None in the tuple that these instructions leave on the stack."""
+    """The places of None in what these instructions leave on the stack, or give."""
+    if before and before[-1].opname in ("LOAD_CONST", "RETURN_CONST"):
+        given = before[-1].argval
+        return {place for place, part in enumerate(given if type(given) is tuple else (given,)) if part is None}
     if not before or before[-1].opname != "BUILD_TUPLE":
         return set()
     places, at = set(), len(before) - 1
