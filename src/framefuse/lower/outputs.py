@@ -88,7 +88,7 @@ class Outputs:
             meta = self.trace.metas[value]
             self.families.setdefault(meta.storage, set()).add(meta.family)
         self._late_writes()
-        late = [value for value in numbers if self._is_late(value)]
+        late = dict.fromkeys(value for value in numbers if self._is_late(value))
         for value in numbers:
             if value not in late:
                 self._make_alone(value)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from framefuse.errors import Stop
 from framefuse.ir.builder import Unprovable
@@ -92,9 +92,9 @@ class Values:
         meta = self.trace.metas[value]
         return meta.storage in self.sets and meta.family in self.sets[meta.storage].seen
 
-    def shares(self, value: int) -> tuple[int, ...]:
-        """The other values of the same storage."""
-        return tuple(other for other in self.sets[self.trace.metas[value].storage].paths if other != value)
+    def shares(self, value: int) -> Iterator[int]:
+        """The other values of the same storage, one by one: of ten thousand parts, the first often says it all."""
+        return (other for other in self.sets[self.trace.metas[value].storage].paths if other != value)
 
 
 def _last_uses(trace: Trace) -> dict[int, int]:

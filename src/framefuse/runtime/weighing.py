@@ -1,8 +1,8 @@
 """Judges a function whose compiled calls may be slower than eager ones: they are weighed against these now and then.
 
 Calls may be slower that go through breaks, and small ones of which the library does a part, or that give views alone:
-what a call of torch costs besides its work is what eager pays for it, and guards come to it. Training that
-has nothing but torch's own calls, forward and backward, loses without being timed.
+what a call of torch costs besides its work is what eager pays for it, and guards come to it. So may training by one
+small call. Training that has nothing but torch's own calls, forward and backward, loses without being timed.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ NOTHING = 0.0
 FEW = (
     3  # calls of torch in training, one of them on a tape: of logcumsumexp(x * 2 + 1) 0.8, of bce(sigmoid) 0.7 of eager
 )
+ONE = 1  # call of torch in training that a kernel computes: its node costs 2 us more than eager's, and saves it no work
 SMALL = 1 << 16  # elements of all tensors of a call in which what is not work may decide
 SETTLE = 2  # calls of compiled code before a weighing that follows a rest
 
@@ -66,13 +67,15 @@ class Weighing:
 
 def may_lose(stages: Compilation) -> bool:
     """Whether a call without breaks may be slower than eager for what it costs besides its work. A backward behind it
-    is not seen, another backend's code is what the user asked for, and where the program asks for deterministic
-    algorithms, all calls are to round alike.
+    is not seen, so that only the forward of a single call says something of it; another backend's code is what the user
+    asked for, and where the program asks for deterministic algorithms, all calls are to round alike.
     """
     if gains_nothing(stages):
         return True
-    if stages.code is None or stages.halves is not None or torch.are_deterministic_algorithms_enabled():
+    if stages.code is None or torch.are_deterministic_algorithms_enabled():
         return False
+    if stages.halves is not None:
+        return len(stages.trace.calls) <= ONE and _is_small(stages)
     if stages.computes and not stages.library_targets:
         return False
     return _is_small(stages)

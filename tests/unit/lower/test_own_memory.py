@@ -6,6 +6,7 @@ import torch
 import framefuse
 from framefuse.api import compiled_function
 from framefuse.ir.schedule import RunCall
+from framefuse.lower.values import Values
 
 AT = torch.tensor([0, 2])
 
@@ -104,3 +105,21 @@ def test_a_result_that_a_call_wrote_is_copied_once():
         fast(torch.randn(3, 4, 5))
     (product,) = compiled_function(fast).products
     assert len([item for item in product.stages.code.schedule.items if isinstance(item, RunCall)]) == 1
+
+
+def test_of_many_parts_each_looks_at_a_few_others(monkeypatch):
+    looked, shares = [], Values.shares
+
+    def counted(values, value):
+        for other in shares(values, value):
+            looked.append(other)
+            yield other
+
+    monkeypatch.setattr(Values, "shares", counted)
+    program, parts = (lambda x: (x * 2).cumsum(0).split(4)), 300
+    fast = framefuse.compile(program)
+    for _ in range(3):
+        x = torch.randn(4 * parts)
+        torch.testing.assert_close(fast(x), program(x))
+    assert fast.hits == 2
+    assert len(looked) < 4 * parts

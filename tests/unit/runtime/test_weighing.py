@@ -121,6 +121,19 @@ def test_what_a_backward_follows_is_not_weighed():
 
 
 @pytest.mark.first_call
+def test_one_small_call_in_training_is_weighed_by_its_forward(monkeypatch):
+    bounds = []
+    monkeypatch.setattr(weighing.Times, "lost", lambda times, bound: bounds.append(bound) or True)
+    compiled = framefuse.compile(lambda x: x.exp())
+    for _ in range(LONG):
+        x = torch.randn(4, 9, requires_grad=True)
+        compiled(x).sum().backward()
+        torch.testing.assert_close(x.grad, x.exp().detach())
+    assert bounds == [SLOWER]
+    assert compiled_function(compiled).dispatch.rest > 0
+
+
+@pytest.mark.first_call
 def test_what_another_backend_made_is_not_weighed():
     calls = []
     compiled = framefuse.compile(lambda x: x.sort(-1).values, backend=lambda graph, given: calls.append(1) or graph)
