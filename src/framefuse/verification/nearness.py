@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from framefuse.ir.values import Value
@@ -13,26 +15,33 @@ DOUBLE, TINY = 32.0, 1e-13  # of float64, where eager itself stands for the exac
 
 
 def unlike(
-    found: Value, expected: Value, exact: Value, values: bool = True, flow: float = 0.0, nudged: Value = None
+    found: Value,
+    expected: Value,
+    exact: Value,
+    values: bool = True,
+    flow: float = 0.0,
+    nudged: Value = None,
+    factor: float = FACTOR,
 ) -> str:
     """How nested results differ; empty where they do not. ``exact`` is None where nothing is more exact than eager,
-    ``flow`` the size of terms that cancel in them, ``nudged`` what eager gives for arguments one rounding away.
+    ``flow`` the size of terms that cancel in them, ``nudged`` what eager gives for arguments one rounding away,
+    ``factor`` how many times more than a rounding they may differ where there is no ``exact``.
     """
     if type(found) is not type(expected):
         return f"{_short(found)}, eager {_short(expected)}"
     if isinstance(expected, torch.Tensor):
-        return _tensors(found, expected, _tensor(exact), values, flow, _tensor(nudged))
+        return _tensors(found, expected, _tensor(exact), values, flow, _tensor(nudged), factor)
     if isinstance(expected, dict):
         if list(found) != list(expected):
             return f"keys {list(found)}, eager {list(expected)}"
         known, moved = (list(part.values()) if isinstance(part, dict) else None for part in (exact, nudged))
-        return unlike(list(found.values()), list(expected.values()), known, values, flow, moved)
+        return unlike(list(found.values()), list(expected.values()), known, values, flow, moved, factor)
     if isinstance(expected, (list, tuple)):
         if len(found) != len(expected):
             return f"length {len(found)}, eager {len(expected)}"
         known, moved = (_parts(part, len(expected)) for part in (exact, nudged))
         for number, (mine, theirs, there, beside) in enumerate(zip(found, expected, known, moved, strict=True)):
-            text = unlike(mine, theirs, there, values, flow, beside)
+            text = unlike(mine, theirs, there, values, flow, beside, factor)
             if text:
                 return f"part {number}: {text}"
         return ""
@@ -53,8 +62,13 @@ def _short(value: Value) -> str:
 
 
 def _tensors(
-    found: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor | None, values: bool, flow: float,
+    found: torch.Tensor,
+    expected: torch.Tensor,
+    exact: torch.Tensor | None,
+    values: bool,
+    flow: float,
     nudged: torch.Tensor | None,
+    factor: float,
 ) -> str:
     if found.dtype is not expected.dtype or found.shape != expected.shape or found.layout is not expected.layout:
         return f"{found.dtype}{list(found.shape)}, eager {expected.dtype}{list(expected.shape)}"
@@ -65,14 +79,16 @@ def _tensors(
     if expected.layout is not torch.strided:
         found, expected, exact = found.to_dense(), expected.to_dense(), None
     mine, eager = found.detach().resolve_conj().resolve_neg(), expected.detach().resolve_conj().resolve_neg()
+    if torch.equal(mine, eager):
+        return ""
     if eager.is_complex():
         truth = torch.view_as_real(exact.detach().resolve_conj()) if exact is not None and exact.is_complex() else None
-        return numbers(torch.view_as_real(mine), torch.view_as_real(eager), truth, flow)
+        return numbers(torch.view_as_real(mine), torch.view_as_real(eager), truth, flow, factor)
     if not eager.is_floating_point():
         wrong = mine != eager
-        return f"{mine[wrong][:4].tolist()}, eager {eager[wrong][:4].tolist()}" if wrong.any() else ""
+        return f"{mine[wrong][:4].tolist()}, eager {eager[wrong][:4].tolist()}"
     truth = exact.detach() if exact is not None and exact.is_floating_point() else None
-    return numbers(mine, eager, truth, max(flow, _moved(eager, nudged)))
+    return numbers(mine, eager, truth, max(flow, _moved(eager, nudged)), factor)
 
 
 def _moved(eager: torch.Tensor, nudged: torch.Tensor | None) -> float:
@@ -85,32 +101,50 @@ def _moved(eager: torch.Tensor, nudged: torch.Tensor | None) -> float:
     both = eager.isfinite() & nudged.isfinite()
     if not both.any():
         return 0.0
-    step = float((nudged[both].double() - eager[both].double()).abs().max())
-    eps = torch.finfo(eager.dtype).eps
-    return SPREAD * step / eps if step <= eps**0.5 * max(1.0, float(eager[both].double().abs().max())) else 0.0
+    step, eps = _apart(nudged[both], eager[both]), torch.finfo(eager.dtype).eps
+    return SPREAD * step / eps if step <= eps**0.5 * max(1.0, _size(eager[both])) else 0.0
 
 
-def numbers(mine: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor | None, flow: float = 0.0) -> str:
+def numbers(
+    mine: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor | None, flow: float = 0.0, factor: float = FACTOR
+) -> str:
     """How real tensors of equal shape differ."""
-    finite = eager.isfinite()
-    odd = ~finite & ~((mine == eager) | (mine.isnan() & eager.isnan()))
-    odd |= finite & ~mine.isfinite()
-    if odd.any():
-        return f"{mine[odd][:4].tolist()}, eager {eager[odd][:4].tolist()}"
-    if not finite.any():
+    finite: Value = ...
+    if not (math.isfinite(_size(eager)) and math.isfinite(_size(mine))):
+        finite = eager.isfinite()
+        odd = ~finite & ~((mine == eager) | (mine.isnan() & eager.isnan()))
+        odd |= finite & ~mine.isfinite()
+        if odd.any():
+            return f"{mine[odd][:4].tolist()}, eager {eager[odd][:4].tolist()}"
+        if not finite.any():
+            return ""
+    there = truth[finite] if truth is not None and truth.shape == eager.shape else None
+    return _distances(mine[finite], eager[finite], there, flow, factor)
+
+
+def _distances(mine: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor | None, flow: float, factor: float) -> str:
+    """How finite numbers differ."""
+    eps, size = torch.finfo(eager.dtype).eps, _size(eager)
+    allowed = ULPS * eps * max(size, flow) if eps > 1e-15 else DOUBLE * eps * max(size, flow) + TINY
+    apart = _apart(mine, eager)
+    if apart <= allowed:  # then it is no farther than this from any number that eager is near to
         return ""
-    eps = torch.finfo(eager.dtype).eps
-    mine, eager = mine[finite].double(), eager[finite].double()
-    largest = eager.abs().max()
-    largest = max(largest, torch.tensor(flow, dtype=torch.float64))
-    allowed = ULPS * eps * largest if eps > 1e-15 else DOUBLE * eps * largest + TINY
-    if truth is not None and truth.shape == finite.shape and truth[finite].isfinite().all():
-        there = truth[finite].double()
-        own = (eager - there).abs().max()
-        distance = (mine - there).abs().max()
+    if truth is not None and math.isfinite(_size(truth)):
+        own, distance = _apart(eager, truth), _apart(mine, truth)
         if distance <= FACTOR * own + allowed:
             return ""
-        if own <= max(1e-2, 8 * eps) * max(there.abs().max(), eager.abs().max()):  # else it is about another
-            return f"{distance:.2e} from the exact result, eager {own:.2e}, of {there.abs().max():.2e}"
-    distance = (mine - eager).abs().max()
-    return "" if distance <= FACTOR * allowed else f"{distance:.2e} from eager's result, of {eager.abs().max():.2e}"
+        if own <= max(1e-2, 8 * eps) * max(_size(truth), size):  # else it is about another
+            return f"{distance:.2e} from the exact result, eager {own:.2e}, of {_size(truth):.2e}"
+    return "" if apart <= factor * allowed else f"{apart:.2e} from eager's result, of {size:.2e}"
+
+
+def _size(numbers: torch.Tensor) -> float:
+    """The largest magnitude; infinite or NaN where some number is."""
+    low, high = (abs(float(end)) for end in numbers.aminmax())
+    return max(low, high) if low == low else low
+
+
+def _apart(here: torch.Tensor, there: torch.Tensor) -> float:
+    """The largest distance of two tensors, in at least 32 bits."""
+    wide = torch.promote_types(torch.promote_types(here.dtype, there.dtype), torch.float32)
+    return float(torch.linalg.vector_norm(here.to(wide) - there.to(wide), math.inf))

@@ -28,6 +28,7 @@ class State:
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
     seen: set[int] = field(default_factory=set)
+    kept: Kept | None = None  # what it was before the first run
 
     def add(self, value: Value, name: str, depth: int = DEPTH) -> None:
         """Looks for state in a value that the program reaches by ``name``."""
@@ -94,6 +95,13 @@ class _Tensor:
     grad: torch.Tensor | None
     requires_grad: bool
 
+    def now(self) -> torch.Tensor:
+        """A copy of the tensor, or what was kept of it where that is the same."""
+        here = self.tensor.detach()
+        same = here.dtype is self.value.dtype and here.shape == self.value.shape and torch.equal(here, self.value)
+        found = self.value.detach() if same else here.clone()
+        return found.requires_grad_(self.tensor.requires_grad)
+
     def put_back(self) -> None:
         if not self.tensor.is_leaf:
             return
@@ -138,12 +146,13 @@ class Kept:
 
 @contextmanager
 def as_it_was(state: State) -> Iterator[Kept]:
-    """Puts the state back at the end, whatever happened within."""
-    kept = Kept(state)
+    """Puts the state back at the end to what it was before the first run, whatever happened within."""
+    if state.kept is None:
+        state.kept = Kept(state)
     try:
-        yield kept
+        yield state.kept
     finally:
-        kept.put_back()
+        state.kept.put_back()
 
 
 def state_of(function: Function, arguments: Sequence[Value]) -> State:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 from framefuse.verification.nearness import unlike
-from framefuse.verification.program_state import State, as_it_was
+from framefuse.verification.program_state import Kept, State, as_it_was
 
 WIDE = {
     torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64,
@@ -57,9 +58,8 @@ def _expanded(tensor: torch.Tensor) -> torch.Tensor:
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
     """A copy with twice the digits or more."""
-    twin = copied(tensor)
     wide = WIDE.get(tensor.dtype)
-    return twin if wide is None else twin.detach().to(wide).requires_grad_(tensor.requires_grad)
+    return copied(tensor) if wide is None else tensor.detach().to(wide).requires_grad_(tensor.requires_grad)
 
 
 def nudged(tensor: torch.Tensor) -> torch.Tensor:
@@ -121,26 +121,39 @@ class Outcome:
     state: dict[str, Value] = dataclasses.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reference:
-    """Eager's run, that on twice the digits where there is one, and that on arguments one rounding away."""
+    """Eager's run, and what it comes to on twice the digits and on arguments one rounding away, None where that fails;
+    each is run when it is first asked for.
+    """
 
     eager: Outcome
-    exact: Outcome | None
-    nudged: Outcome | None
+    otherwise: Callable[[Callable[[torch.Tensor], torch.Tensor]], Outcome | None]
+
+    @cached_property
+    def exact(self) -> Outcome | None:
+        return self.otherwise(widened)
+
+    @cached_property
+    def nudged(self) -> Outcome | None:
+        return self.otherwise(nudged)
 
 
 def difference(mine: Outcome, reference: Reference) -> tuple[str, str]:
     """Where a run differs from eager's (``result``, ``gradients``, ...) and how; empty texts where it is as near to the
     exact one as eager's is.
     """
-    eager, exact, moved = reference.eager, reference.exact, reference.nudged or Outcome()
+    eager = reference.eager
     if mine.error != eager.error:
         return "error", f"{mine.error or 'no error'}, eager {eager.error or 'none'}"
-    known = exact if exact is not None and not exact.error else Outcome()
     for part in ("result", "arguments", "state", "gradients"):
-        here, theirs, there, beside = (getattr(run, part) for run in (mine, eager, known, moved))
-        text = unlike(here, theirs, there, nudged=beside)
+        here, theirs = getattr(mine, part), getattr(eager, part)
+        if not unlike(here, theirs, None, factor=1.0):
+            continue
+        there = getattr(reference.exact or Outcome(), part)
+        text = unlike(here, theirs, there)
+        if text:
+            text = unlike(here, theirs, there, nudged=getattr(reference.nudged or Outcome(), part))
         if text:
             return part, text
     if mine.aliases != eager.aliases:
@@ -160,20 +173,18 @@ class Program:
 
     def run(self, function: Function, change: Callable[[torch.Tensor], torch.Tensor] = copied) -> Outcome:
         """What ``function`` comes to in place of the program's, on arguments and state that were changed."""
-        with as_it_was(self.state):
+        with as_it_was(self.state) as kept:
             args, kwargs = mapped((self.args, self.kwargs), change)
             if change is not copied:
                 for tensor in self.state.tensors.values():
                     if tensor.is_leaf and tensor.dtype in WIDE:
                         tensor.grad = None
                         tensor.data = change(tensor.detach())
-            return self._outcome(function, args, kwargs)
+            return self._outcome(function, args, kwargs, kept)
 
     def reference(self) -> Reference:
         """What compiled code is compared with."""
-        eager = self.run(self.function)
-        others = (None, None) if eager.error else (self._otherwise(widened), self._otherwise(nudged))
-        return Reference(eager, *others)
+        return Reference(self.run(self.function), self._otherwise)
 
     def _otherwise(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Outcome | None:
         try:
@@ -182,7 +193,7 @@ class Program:
             return None
         return None if found.error else found
 
-    def _outcome(self, function: Function, args: Arguments, kwargs: Keywords) -> Outcome:
+    def _outcome(self, function: Function, args: Arguments, kwargs: Keywords, kept: Kept) -> Outcome:
         try:
             with torch.set_grad_enabled(self.training and torch.is_grad_enabled()):
                 result = function(*args, **kwargs)
@@ -190,18 +201,18 @@ class Program:
             return Outcome(error=f"{type(error).__name__}: {error}")
         owned = {f"args[{place}]": tensor for place, tensor in enumerate(tensors((args, kwargs)))}
         aliases = _aliases(list(tensors(result)), owned | self.state.tensors)
-        given, state = shown((args, kwargs)), self._state()
+        given, state = shown((args, kwargs)), self._state(kept)
         try:
             gradients = self._gradients(result, owned) if self.training else {}
         except Exception as error:
             return Outcome(shown(result), f"{type(error).__name__}: {error}", aliases)
         return Outcome(shown(result), "", aliases, gradients, given, state)
 
-    def _state(self) -> dict[str, Value]:
+    def _state(self, kept: Kept) -> dict[str, Value]:
         found = {}
-        for name, tensor in self.state.tensors.items():
+        for (name, tensor), was in zip(self.state.tensors.items(), kept.tensors, strict=True):
             grad = tensor.grad if tensor.is_leaf else None
-            found[name] = [shown(tensor), None if grad is None else shown(grad)]
+            found[name] = [was.now(), None if grad is None else shown(grad)]
         return found
 
     def _gradients(self, result: Value, owned: dict[str, torch.Tensor]) -> dict[str, Value]:
@@ -211,7 +222,7 @@ class Program:
             return {}
         flows = _flows(outputs)
         found = torch.autograd.grad(outputs, list(wanted.values()), flows, allow_unused=True)
-        return {name: None if grad is None else shown(grad) for name, grad in zip(wanted, found, strict=True)}
+        return dict(zip(wanted, found, strict=True))
 
 
 def _flows(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:

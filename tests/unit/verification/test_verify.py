@@ -19,6 +19,8 @@ from framefuse.codegen.llvm.compile import PROCESS
 from framefuse.errors import UserError
 from framefuse.verification.case import cases
 from framefuse.verification.nearness import unlike
+from framefuse.verification.program_state import state_of
+from framefuse.verification.runs import Program
 from framefuse.verification.verify import program_of
 
 PLANT = """
@@ -154,3 +156,21 @@ def test_a_result_that_cancels_is_held_to_the_size_of_its_terms():
     assert unlike(mine, eager, torch.tensor([1e-10], dtype=torch.float64))
     assert not unlike(mine, eager, torch.tensor([1e-10], dtype=torch.float64), nudged=torch.tensor([9e-9]))
     assert unlike(torch.tensor([3.0]), torch.tensor([2.0]), None, nudged=torch.tensor([3.0])), "a step tells nothing"
+
+
+def test_runs_beside_eagers_are_those_that_the_comparison_needs(monkeypatch):
+    asked = []
+    monkeypatch.setattr(Program, "_otherwise", lambda program, change: asked.append(change.__name__))
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    assert framefuse.verify(net, torch.randn(3, 4)).ok
+    assert "nudged" not in asked, "nothing differs"
+
+
+def test_what_no_run_writes_is_kept_once():
+    net = torch.nn.BatchNorm1d(4)
+    state = state_of(net, ())
+    program = Program(net, (torch.randn(3, 4),), {}, state, True)
+    first, second = program.run(net), program.run(net)
+    places = [[run.state[name][0].data_ptr() for run in (first, second)] for name in ("weight", "running_mean")]
+    assert places[0][0] == places[0][1] and places[1][0] != places[1][1]
+    assert net.running_mean.eq(0).all() and first.state["running_mean"][0].ne(0).any()
