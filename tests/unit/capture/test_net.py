@@ -1,9 +1,9 @@
 """A fault in the recorder's own work ends the recording and nothing else: the call goes on as eager does."""
 
 import ast
+import importlib
 import inspect
 import logging
-import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -15,11 +15,11 @@ import torch
 import framefuse
 from framefuse.capture.callables import native_calls, policy
 from framefuse.capture.facts import contents, effects, functions, relations, sources
-from framefuse.capture.recording import outcome, recorder, written_memory
+from framefuse.capture.recording import call_arguments, outcome, recorder, written_memory
 from framefuse.driver import faults
 from framefuse.errors import CompilerBug
 
-record = sys.modules["framefuse.capture.record"]
+record = importlib.import_module("framefuse.capture.record")  # the name in its package is the function
 
 
 class Injected(Exception):
@@ -66,7 +66,7 @@ def program() -> tuple[Callable[..., Any], Callable[[], Any]]:
 PLACES = [
     (sources, "Fact"), (sources, "place_of"), (sources, "Source"), (sources, "has_hidden_state"),
     (contents, "Change"), (contents, "is_key"), (effects, "Write"), (effects, "settle"),
-    (recorder, "describe"), (recorder, "Call"), (recorder, "Ref"), (written_memory, "versions_of"),
+    (recorder, "describe"), (recorder, "Call"), (call_arguments, "Ref"), (written_memory, "versions_of"),
     (relations, "Relation"),
     (recorder.call_names, "may_be_random"), (recorder, "special"), (recorder, "keys_of"), (outcome, "dense_order"),
     (policy.leaves, "is_torch_native"), (outcome, "Input"), (record, "Recipes"), (record, "Trace"),
@@ -177,7 +177,8 @@ NETS = {
     ),
     effects.Journal: "place global_variable operation content settle",
     relations.Relations: "relate derive short pin_real pin_sizes",
-    recorder.Recorder: "line number sizes size argument _prepare _note",
+    recorder.Recorder: "line number sizes size _prepare _note",
+    call_arguments.CallArguments: "of",
     native_calls.Natives: "_unseen",
     policy: "policy_of stop_of",
 }

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import framefuse
 from framefuse.autodiff import registry
-from framefuse.capture.recording.recorder import Recorder
+from framefuse.capture.recording.call_arguments import CallArguments
 from framefuse.codegen.llvm import pointwise, reductions
 from framefuse.codegen.llvm.builder import Builder
 from framefuse.driver import passes as driver_passes
@@ -77,8 +77,8 @@ def _in_fuse(change: Callable[[Any, Any], Any]) -> Callable[[Patch], None]:
 
 def _recorded(change: Callable[[Any], Any]) -> Callable[[Patch], None]:
     """Arguments of torch calls are recorded as others."""
-    argument = Recorder.argument
-    return lambda patch: patch.setattr(Recorder, "argument", lambda self, value: change(argument(self, value)))
+    argument = CallArguments.of
+    return lambda patch: patch.setattr(CallArguments, "of", lambda self, value: change(argument(self, value)))
 
 
 def _dropped_term(b: Builder, op: str, dtype: Any, groups: list[Any]) -> Any:
