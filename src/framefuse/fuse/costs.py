@@ -108,7 +108,7 @@ CPU_ALONE = 3.0  # times as long a scalar's operation takes as its share of a ve
 CPU_VECTOR = 64  # bytes of a vector; chosen
 CPU_MANY = 8  # turns of a loop that share well between threads; chosen
 # Measured, float32 in 257 rows of 101 columns, in the speed of torch.cat: 5 to 10 pieces side by side 0.06 to 0.16 with
-# 3, 1.0 to 1.2 with 15; below each other 0.17 to 0.42 and 0.6 to 0.9. The time to compile does not grow that way.
+# 3, 1.0 to 1.2 with 15; below each other, as one loop, 0.9 to 1.3. The time to compile does not grow that way.
 CPU_CAT_PIECES = 15  # ends between pieces of a cat up to which each piece has a vector loop of its own
 CPU_PIECES_TILE = 2048  # points of a loop along pieces that threads share: each has the part of each piece; chosen
 # Chosen: to measure it takes two cores with no other work.

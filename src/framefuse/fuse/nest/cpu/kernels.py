@@ -7,6 +7,7 @@ from collections.abc import Callable
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.strided import Strides
 from framefuse.fuse.grouping.cells import Group
+from framefuse.fuse.nest.cpu.below import along_memory
 from framefuse.fuse.nest.cpu.column_tiles import column_tiles, may_tile
 from framefuse.fuse.nest.cpu.flat import flat_loop, may_flatten
 from framefuse.fuse.nest.cpu.loops import around
@@ -58,6 +59,8 @@ def _pointwise(nest: Nest, title: str) -> Built:
         with nest.scope() as scope:
             nest.point(sweeps[0], ())
         return nest.built(title, scope.body, expr(1), work, False)
+    if along_memory(nest, order):
+        return _pointwise(Nest(group, shape_of(group), nest.strides_of), title)
     order = nest.join(order)  # a row of single elements is no row: what is along memory is one loop
     lane = vector_axis(order, nest.accesses, nest.hinted())
     axes = nest.join([*(axis for axis in order if axis is not lane), lane])

@@ -134,3 +134,34 @@ def test_one_number_of_an_input_is_rolled():
         x = torch.randn(4)
         assert fast(x) == x[1]
     assert fast.hits >= 1
+
+
+BELOW = {
+    "rows": lambda x: torch.cat([x, x * 2, x[1:]], 0),
+    "of three dimensions": lambda x: torch.cat([x[None, :2], x[None] + 1], 1) * 3,
+    "stacked": lambda x: torch.stack([x, x - 1, x * 2]).neg(),
+    "strided columns": lambda x: torch.cat([x[:, ::2], x[:, : (x.shape[1] + 1) // 2] * 2], 0),
+    "a row over all": lambda x: torch.cat([x, x + 1], 0) * x[0],
+    "a number for each row": lambda x: torch.cat([x, x + 1], 0) * torch.arange(2 * len(x))[:, None],
+    "padded rows": lambda x: torch.cat([torch.nn.functional.pad(x, (0, 0, 1, 1)), x], 0),
+    "constant pieces": lambda x: torch.cat([torch.zeros_like(x), torch.ones_like(x[1:])], 0),
+    "both ways": lambda x: torch.cat([torch.cat([x, x + 1], 1), torch.cat([x - 1, x], 1)], 0),
+}
+ONE_LOOP = {"rows": 3, "of three dimensions": 2, "constant pieces": 2}  # what is along memory throughout
+
+
+@pytest.mark.parametrize("name", BELOW)
+def test_pieces_below_each_other_are_parts_of_one_loop_where_memory_is(name):
+    program = BELOW[name]
+    fast = framefuse.compile(program)
+    for sizes in ((4, 20), (4, 20), (3, 70), (3, 17), (90, 33)):
+        x = torch.randint(-9, 9, sizes).float()
+        torch.testing.assert_close(fast(x), program(x))
+    assert fast.hits >= 2
+    product = compiled_function(fast).products[-1]
+    (kernel,) = (item.kernel for item in product.stages.code.schedule.items if isinstance(item, RunKernel))
+    (outer,) = (each for each in kernel.body if isinstance(each, Loop))
+    parts = [each for each in outer.body if isinstance(each, Loop)]
+    assert ("2048" in str(kernel)) is (name in ONE_LOOP), kernel
+    if name in ONE_LOOP:
+        assert len(parts) == ONE_LOOP[name]
