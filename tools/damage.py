@@ -198,8 +198,8 @@ def spoil_folders(caches: Caches) -> int:
             for name in names:
                 spoil(caches.folders[name].folder)
             caches.call(caches.functions[met % len(caches.functions)], 4)
-            for name in names:
-                removed(caches.folders[name].folder)
+            for folder in caches.folders.values():  # a program brings its kernels: alone they would not come back
+                removed(folder.folder)
             for function in caches.functions:  # fills them again
                 caches.call(function, 4)
             met += 1

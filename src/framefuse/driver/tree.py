@@ -25,7 +25,7 @@ from framefuse.guards.changes import moving
 from framefuse.guards.missed import missed
 from framefuse.guards.versions import Versions, unchanged, versions
 from framefuse.ir import registered, whole_kernels
-from framefuse.ir.collector import collector_paused
+from framefuse.ir.collector import collector_paused, made_to_last
 from framefuse.ir.custom_calls import CustomBackward
 from framefuse.ir.facts import Source
 from framefuse.ir.guards import Guards
@@ -86,9 +86,9 @@ class _Compiler:
     def call(self, state: CompiledFunction, args: Arguments, kwargs: Keywords) -> Outcome:
         tree = self.tree(state)
         options = state.options
-        with collector_paused():
+        with collector_paused() as collecting:
             call = call_of(state.function, args, kwargs, options) if keeps_by(self.passes) else None
-            if call is not None and tree.find(call):
+            if call is not None and tree.find(call, collecting):
                 return Outcome(found=True)
             tree.call = call
             load_stages()
@@ -170,13 +170,18 @@ class _Tree:
         listener.info("%s stays eager at %s: %s", _line_of(self.state).function, reason.line, reason.fact)
         publish(self.state.function, None, reason, self.state.options)
 
-    def find(self, call: Call) -> bool:
+    def find(self, call: Call, collecting: bool) -> bool:
         """Takes the code that an earlier process made of an equal call, where its guards hold; each file is looked at
         once.
         """
         if call.key in self.state.looked_for:
             return False
         self.state.looked_for.add(call.key)
+        with made_to_last(collecting):
+            return self.take(call)
+
+    def take(self, call: Call) -> bool:
+        """Takes the code of a file that was not looked at yet."""
         start = time.perf_counter()
         found = call.found()
         if found is None:

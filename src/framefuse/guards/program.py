@@ -31,7 +31,7 @@ from framefuse.ir.plan import GuardProgram
 from framefuse.ir.values import Value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)  # thousands are made: frozen ones would take twice as long
 class Reason:
     """Why a place is compared with an object: printed without the object's own text where that may be long."""
 
@@ -100,7 +100,6 @@ class _Builder:
         program = self.assemble(
             [self.constants, self.front, early.part, self.words, *self.blocks.values(), self.late, last.part]
         )
-        self.nodes.forget()
         return Guards(program, dict(self.numbers.number_of), register_of)
 
     def assemble(self, parts: list[Part]) -> GuardProgram:
@@ -147,8 +146,7 @@ class _Builder:
         if node.settled:
             return True
         held = resolve(node)
-        free = issubclass(type(held), torch.Tensor) or self.types.get(id(node)) is tuple
-        if held is MISSING or (free and not node.stated):
+        if held is MISSING or (not node.stated and (_is_tensor(held) or self.types.get(id(node)) is tuple)):
             return False
         if node.base is not None:
             self.settle(node.base)
@@ -178,7 +176,7 @@ class _Builder:
 
     def load(self, node: Node) -> int:
         """The register that holds what the node holds at each call."""
-        if self.lies_fast(node):
+        if node.settled or self.lies_fast(node):
             return self.constant(node.known)
         if node.register < 0:
             node.where, instruction = self.read(node)
@@ -190,7 +188,7 @@ class _Builder:
         """Whether the program settles what the node holds; so does what lies in a long-lived tuple or method."""
         base = node.base
         if not node.settled and node.source.kind in FAST and base is not None and resolve(node) is not MISSING:
-            fit = resolve_again(node) is node.known and not issubclass(type(node.known), torch.Tensor)
+            fit = resolve_again(node) is node.known and not _is_tensor(node.known)
             node.settled = fit and self.fixed(base.known, node.source.kind) and self.settle(base)
         return node.settled
 
@@ -504,6 +502,10 @@ def _defining(place: Node) -> list[type]:
     if not isinstance(holder, type):
         return []
     return [base for base in holder.__mro__ if place.source.key in vars(base)][:1]
+
+
+def _is_tensor(held: Value) -> bool:
+    return torch.Tensor in type(held).__mro__  # issubclass asks the metaclass of tensors, ten times as long
 
 
 def resolve_again(node: Node) -> Value:

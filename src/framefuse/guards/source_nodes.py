@@ -13,6 +13,7 @@ from framefuse.ir.facts import Fact, Source
 from framefuse.ir.values import Value
 
 Instruction = tuple[Value, ...]  # of GUARD_OPS: the name, then what it asks for
+Place = tuple[int, str, type, Hashable]  # a holder's id, the kind, and the key with its type
 MISSING: Value = object()  # no object of the program
 
 
@@ -49,7 +50,6 @@ class Node:
     settled: bool = False
     register: int = -1
     where: Part | None = None
-    children: dict[tuple[str, Hashable], Node] = field(default_factory=dict)
 
 
 class Nodes:
@@ -57,7 +57,7 @@ class Nodes:
 
     def __init__(self, facts: Iterable[Fact]) -> None:
         self._by_id: dict[int, Node] = {}
-        self._roots: dict[tuple[str, Hashable], Node] = {}
+        self._below: dict[Place, Node] = {}
         self._keep: list[Source] = []
         for fact in facts:
             if fact.kind == "is":
@@ -70,22 +70,16 @@ class Nodes:
         node = self._by_id.get(id(source))
         if node is None:
             base = self.node(source.base) if source.base is not None else None
-            siblings = self._roots if base is None else base.children
-            mark = id(source.key) if source.kind == "object" else (type(source.key), source.key)
-            node = siblings.get((source.kind, mark))
+            kind, key = source.kind, source.key
+            mark: Place = (id(base), kind, type(key), id(key) if kind == "object" else key)
+            node = self._below.get(mark)
             if node is None:
-                key = self.node(source.key) if source.kind == "entry" else None
-                node = siblings[(source.kind, mark)] = Node(source, base, key)
-                if source.kind == "object":
+                node = self._below[mark] = Node(source, base, self.node(key) if kind == "entry" else None)
+                if kind == "object":
                     node.known, node.settled = source.key, True
             self._by_id[id(source)] = node
             self._keep.append(source)
         return node
-
-    def forget(self) -> None:
-        """Lets go of all places, which hold each other, without leaving them to the collector."""
-        for node in self._by_id.values():
-            node.children.clear()
 
 
 def resolve(node: Node) -> Value:

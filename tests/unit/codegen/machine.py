@@ -18,7 +18,8 @@ FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ct
 def compiled_for(kernel: Kernel, target: Target) -> jit.Code:
     """The code that ``target`` would get, for this machine."""
     module = emit(kernel, target)
-    return jit.Code("", jit.object_code(module.text, host(), {}), module.imports)
+    (code,) = jit.load([jit.Object("", tuple(module.imports), jit.object_code(module.text, host(), {}))])
+    return code
 
 
 def run(

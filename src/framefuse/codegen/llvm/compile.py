@@ -6,7 +6,7 @@ import hashlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -27,6 +27,7 @@ else:
 
 # Object code kept in memory for kernels that were dropped and come again.
 MOST_OBJECTS = 512
+NAMING = "each object's function has its name"  # part of the names: no object that was made otherwise is taken for one
 
 
 class Compiler:
@@ -57,39 +58,49 @@ class Compiler:
         begun = time.perf_counter()
         module = emit(kernel, target)
         seconds["emit"] = time.perf_counter() - begun
-        name = hashlib.sha256(f"{target.key}\n{module.text}".encode()).hexdigest()
+        name = hashlib.sha256(f"{target.key}\n{NAMING}\n{module.text}".encode()).hexdigest()
         data = self._known(name, keep_on_disk)
         if data is None:
-            data = jit.object_code(module.text, target, seconds)
+            data = jit.object_code(_renamed(module.text, f"define i64 @{jit.symbol(name)}("), target, seconds)
             self.compiled += 1
             if keep_on_disk:
                 self.disk.write(name, data)
-        return self._linked(name, data, module.imports, seconds)
+        (code,) = self._linked([jit.Object(name, tuple(sorted(module.imports)), data)], seconds)
+        return code
 
-    def kept(self, title: str, name: str, imports: Iterable[str]) -> NativeCode | None:
-        """The code of an object that an earlier process kept; None where it is gone."""
+    def kept(self, objects: Sequence[jit.Object], uses: Iterable[tuple[str, int]]) -> list[NativeCode]:
+        """The code of objects that an earlier process kept, by title and number of each use."""
         seconds: dict[str, float] = {}
         with self._lock:
-            code = self._by_name.get(name)
-            if code is None:
-                data = self._known(name, keep_on_disk=True)
-                if data is None:
-                    return None
-                code = self._linked(name, data, imports, seconds)
-        return NativeCode(title, code.address, seconds, code.size, code)
+            codes = self._linked(objects, seconds)
+        found = []
+        for title, place in uses:
+            code = codes[place]
+            found.append(NativeCode(title, code.address, seconds, code.size, code))
+            seconds = {}  # all were loaded at once
+        return found
 
-    def _linked(self, name: str, data: bytes, imports: Iterable[str], seconds: dict[str, float]) -> jit.Code:
-        """The loaded object, whose bytes are remembered for a while."""
-        self._objects[name] = data
-        self._objects.move_to_end(name)
-        if len(self._objects) > MOST_OBJECTS:
+    def object_of(self, code: jit.Code) -> jit.Object | None:
+        """What code was loaded from; None where nothing holds its bytes any more."""
+        with self._lock:
+            data = self._known(code.name, keep_on_disk=True)
+        return None if data is None else jit.Object(code.name, code.imports, data)
+
+    def _linked(self, objects: Sequence[jit.Object], seconds: dict[str, float]) -> list[jit.Code]:
+        """The loaded objects, whose bytes are remembered for a while; those that are not loaded yet are so at once."""
+        for each in objects:
+            self._objects[each.name] = each.data
+            self._objects.move_to_end(each.name)
+        while len(self._objects) > MOST_OBJECTS:
             self._objects.popitem(last=False)
-        code = self._by_name.get(name)
-        if code is None:
-            begun = time.perf_counter()
-            code = self._by_name[name] = jit.Code(name, data, imports)
+        found = [self._by_name.get(each.name) for each in objects]
+        begun = time.perf_counter()
+        loaded = iter(jit.load([each for each, code in zip(objects, found, strict=True) if code is None]))
+        codes = [code or next(loaded) for code in found]
+        if None in found:
             seconds["load"] = time.perf_counter() - begun
-        return code
+        self._by_name.update((code.name, code) for code in codes)
+        return codes
 
     def _known(self, name: str, keep_on_disk: bool) -> bytes | None:
         return self._objects.get(name) or (self.disk.read(name) if keep_on_disk else None)
@@ -113,14 +124,19 @@ def compile_kernel(kernel: Kernel, keep_on_disk: bool = False) -> NativeCode:
     return PROCESS.compile(kernel, keep_on_disk)
 
 
-def kept_kernel(title: str, name: str, imports: Iterable[str]) -> NativeCode | None:
-    """The machine code of the object ``name``, which an earlier process has left on disk; None where it is gone."""
-    return PROCESS.kept(title, name, imports)
+def kept_kernels(
+    objects: Sequence[tuple[str, tuple[str, ...], bytes]], uses: Iterable[tuple[str, int]]
+) -> list[NativeCode]:
+    """Machine code of what :func:`object_of` gave in an earlier process, by title and number of each use."""
+    return PROCESS.kept([jit.Object(*each) for each in objects], uses)
 
 
-def object_of(code: NativeCode) -> tuple[str, tuple[str, ...]] | None:
-    """The name of the object that code was loaded from, and what it calls; None for code of another origin."""
-    return (code.keep.name, code.keep.imports) if isinstance(code.keep, jit.Code) else None
+def object_of(code: NativeCode) -> tuple[str, tuple[str, ...], bytes] | None:
+    """The name of the object that code was loaded from, what it calls and its bytes; None for code of another origin,
+    and where its bytes are gone.
+    """
+    found = PROCESS.object_of(code.keep) if isinstance(code.keep, jit.Code) else None
+    return None if found is None else (found.name, found.imports, found.data)
 
 
 def object_file(kernel: Kernel, name: str) -> bytes:
@@ -130,8 +146,11 @@ def object_file(kernel: Kernel, name: str) -> bytes:
     target = replace(host(), sleef=False)
     if not target.supported:
         raise CompilerBug(f"kernels need AVX2 with FMA and F16C, or ARM; this is {target.cpu}")
-    code = emit(kernel, target).text.replace("define i64 @kernel(", f"define hidden i64 @{name}(")
-    return jit.object_code(code, target, {})
+    return jit.object_code(_renamed(emit(kernel, target).text, f"define hidden i64 @{name}("), target, {})
+
+
+def _renamed(code: str, head: str) -> str:
+    return code.replace("define i64 @kernel(", head)
 
 
 def text(kernel: Kernel) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
@@ -25,6 +27,14 @@ AFTER_FORK: list[Callable[[], None]] = []
 KERNELS_A_LINKER = 64
 
 
+class Object(NamedTuple):
+    """Object code that was given a ``name``, and the functions of libraries that it calls."""
+
+    name: str
+    imports: tuple[str, ...]
+    data: bytes
+
+
 class _Linker:
     """Links and loads objects. All parts of one lie in one block, so that code reaches its constants by 32-bit
     distances in whatever corner of the process there is room.
@@ -34,31 +44,29 @@ class _Linker:
         self.jit = llvm.create_lljit_compiler(_machine_for_loading(), use_jit_link=True)
         self.count = 0
 
-    def load(self, data: bytes, imports: Mapping[str, int]) -> llvm.ResourceTracker:
-        """The loaded object, with the address of its function ``kernel``."""
-        self.count += 1
-        library = llvm.JITLibraryBuilder().add_object_img(data).add_current_process().export_symbol("kernel")
-        for symbol, where in imports.items():
-            library.import_symbol(symbol, where)
+    def load(self, objects: Sequence[Object], imports: Mapping[str, int]) -> llvm.ResourceTracker:
+        """The loaded objects, with the addresses of their functions."""
+        library = llvm.JITLibraryBuilder().add_current_process()
+        for each in objects:
+            library.add_object_img(each.data).export_symbol(symbol(each.name))
+        for name, where in imports.items():
+            library.import_symbol(name, where)
+        self.count += len(objects)
         return library.link(self.jit, f"kernel{self.count}")
 
 
-class Code:
-    """Loaded machine code, of the object ``name`` that calls ``imports``; it is unmapped when this object dies."""
+class _Library:
+    """Objects that were linked at once; they are unmapped when this object dies."""
 
-    __slots__ = ("_linker", "_loaded", "address", "imports", "name", "size", "__weakref__")
-
-    def __init__(self, name: str, data: bytes, imports: Iterable[str]) -> None:
-        self.name, self.imports = name, tuple(sorted(imports))
-        addresses = {symbol: _address(symbol) for symbol in self.imports}
+    def __init__(self, objects: Sequence[Object]) -> None:
+        addresses = {name: _address(name) for each in objects for name in each.imports}
         with LOCK:
             self._linker: _Linker | None = _linker()
             try:
-                self._loaded = self._linker.load(data, addresses)
+                self._loaded = self._linker.load(objects, addresses)
             except RuntimeError as error:
                 raise CompilerBug(f"a kernel cannot be loaded: {error}") from error
-            self.address = self._loaded["kernel"]
-        self.size = len(data)
+            self.addresses = [self._loaded[symbol(each.name)] for each in objects]
 
     def __del__(self) -> None:
         loaded = getattr(self, "_loaded", None)
@@ -66,6 +74,33 @@ class Code:
             with LOCK:  # the linker may die with its last kernel
                 loaded.close()
                 self._linker = None
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Code:
+    """Loaded machine code, of the object ``name`` that calls ``imports``; while this object lives it stays mapped."""
+
+    name: str
+    imports: tuple[str, ...]
+    size: int
+    address: int
+    library: _Library = field(repr=False)
+
+
+def load(objects: Sequence[Object]) -> list[Code]:
+    """Loads objects of different names at once, which takes a third of the time of one by one."""
+    if not objects:
+        return []
+    library = _Library(objects)
+    return [
+        Code(each.name, each.imports, len(each.data), address, library)
+        for each, address in zip(objects, library.addresses, strict=True)
+    ]
+
+
+def symbol(name: str) -> str:
+    """The function of an object: those that are linked at once have different ones."""
+    return f"kernel{name}"
 
 
 def object_code(text: str, target: Target, times: dict[str, float]) -> bytes:

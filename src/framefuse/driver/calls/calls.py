@@ -15,6 +15,7 @@ import platformdirs
 from framefuse.capture.entry import Segment, bind, entry, refused
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.driver.calls.descriptions import Descriptions, Made
+from framefuse.driver.calls.fewer_facts import fewer
 from framefuse.driver.calls.objects import Reading, Writing
 from framefuse.driver.calls.signature import signature
 from framefuse.driver.programs import Program, later
@@ -110,7 +111,7 @@ def _keep(key: str, function: types.FunctionType, trace: Trace, program: Program
 
 
 def _written(function: types.FunctionType, trace: Trace, program: Program, guards: Guards) -> bytes:
-    facts = trace.assumptions.facts
+    facts = fewer(trace.assumptions.facts)
     writing = Writing(facts, function)
     _check_constants([trace.result, trace.effects])
     stated = tuple([_portable(fact, writing) for fact in facts])

@@ -22,6 +22,7 @@ from framefuse.options import Options
 WIDTH, DEPTH = 64, 4  # how much of containers counts
 TENSORS = (torch.Tensor, torch.nn.Parameter)
 PLAIN = (bool, str, bytes, type(None))
+SETTINGS = frozenset((*PLAIN, int, float))
 # What decides which devices a process finds; torch asks once.
 DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 
@@ -79,7 +80,7 @@ def _module(module: Value, seen: set[int]) -> Value:
     seen.add(id(module))
     state: dict[str, Value] = object.__getattribute__(module, "__dict__")
     kind = type(module)
-    plain = [(name, held) for name, held in state.items() if type(held) in (*PLAIN, int, float)]
+    plain = [(name, held) for name, held in state.items() if type(held) in SETTINGS]
     parts = [(name, _module(held, seen)) for name, held in _entries(state, "_modules") if held is not None]
     tensors = [
         (name, _tensor(held) if type(held) in TENSORS else type(held).__qualname__)

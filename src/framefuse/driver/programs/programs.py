@@ -12,14 +12,14 @@ from pathlib import Path
 import platformdirs
 
 from framefuse.codegen.disk_cache import DiskCache
-from framefuse.codegen.llvm import kept_kernel, object_of
+from framefuse.codegen.llvm import kept_kernels, object_of
 from framefuse.driver.programs import later
 from framefuse.driver.programs.fingerprint import fingerprint
 from framefuse.driver.programs.functions import function, named
 from framefuse.driver.programs.records import read, written
 from framefuse.driver.programs.trace_key import trace_data
 from framefuse.ir import registered
-from framefuse.ir.code import KernelCode, NativeCode
+from framefuse.ir.code import NativeCode
 from framefuse.ir.compiled import GraphCode
 from framefuse.ir.schedule import RunKernel, Schedule
 from framefuse.ir.tuning import Chosen
@@ -30,9 +30,10 @@ from framefuse.runtime.compilation import Compilation
 logger = logging.getLogger("framefuse.cache")
 PROCESS = DiskCache(Path(platformdirs.user_cache_dir("framefuse")) / "programs")
 NOTHING: frozenset[str] = frozenset()
-MADE = frozenset(("rewritten", "lowered", "halves", "graph", "chosen", "planned"))  # all from a trace to its schedule
+MADE = frozenset(("rewritten", "lowered", "halves", "graph", "chosen", "planned", "code"))  # all behind a trace
 
-Objects = tuple[tuple[int, str, tuple[str, ...]], ...]  # of kernels: item of the schedule, object, what it calls
+Object = tuple[str, tuple[str, ...], bytes]  # of a kernel: its name, what it calls, its bytes
+Places = tuple[tuple[int, int], ...]  # items of the schedule, and the number of the object that each runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +51,22 @@ class Program:
         if data is None:
             return NOTHING
         try:
-            lowered, halves, graph, planned, objects = read(data, self._found)
-            code = _loaded(planned, objects)
+            lowered, halves, graph, planned, places, objects = read(data, self._found)
+            code = _loaded(planned, places, objects)
         except Exception as error:  # what was written cannot be read here: it is made anew
             logger.debug("a kept program could not be read: %s: %s", type(error).__name__, error)
             return NOTHING
         made.lowered, made.halves, made.graph, made.planned = lowered, halves, graph, planned
         made.chosen = Chosen()
-        if code is None:  # an object is gone: the kernels are compiled again
-            return MADE
         made.code = code
-        return MADE | {"code"}
+        return MADE
 
     def keep(self, made: Compilation) -> None:
         """Has what was made written soon; nothing where a part of it cannot be."""
-        objects = _objects(made)
-        if objects is None or made.planned is None:
+        found = _objects(made)
+        if found is None or made.planned is None:
             return
-        value = (made.lowered, made.halves, made.graph, made.planned.with_steps(()), objects)
+        value = (made.lowered, made.halves, made.graph, made.planned.with_steps(()), *found)
         # What the value holds of the program lives as long as it does: no other object takes its address.
         numbers = {id(each): number for number, each in enumerate(self.strangers)}
         later.PROCESS.put(functools.partial(_keep, self.key, value, numbers))
@@ -113,31 +112,29 @@ def _keep(key: str, value: Value, numbers: dict[int, int]) -> None:
         PROCESS.write(key, data)
 
 
-def _objects(made: Compilation) -> Objects | None:
+def _objects(made: Compilation) -> tuple[Places, tuple[Object, ...]] | None:
     """The objects of all kernels; None where there is other code, or another schedule than was planned."""
     code = made.code
     if code is None or code.schedule is not made.planned or code.tuning is not None:
         return None
-    found = []
+    places, numbers, objects = [], dict[str, int](), list[Object]()
     for index, compiled in code.kernels.items():
-        entry = object_of(compiled) if isinstance(compiled, NativeCode) else None
-        if entry is None:
-            return None
-        found.append((index, *entry))
-    return tuple(found)
-
-
-def _loaded(planned: Schedule, objects: Objects) -> GraphCode | None:
-    """The code of all kernels from their objects; None where one is gone."""
-    kernels: dict[int, KernelCode] = {}
-    known: dict[str, NativeCode | None] = {}
-    for index, name, imports in objects:
-        item = planned.items[index]
-        assert isinstance(item, RunKernel)
-        if name not in known:
-            known[name] = kept_kernel(item.kernel.title, name, imports)
-        found = known[name]
+        found = object_of(compiled) if isinstance(compiled, NativeCode) else None
         if found is None:
             return None
-        kernels[index] = found
-    return GraphCode(planned, kernels)
+        number = numbers.setdefault(found[0], len(objects))
+        if number == len(objects):
+            objects.append(found)
+        places.append((index, number))
+    return tuple(places), tuple(objects)
+
+
+def _loaded(planned: Schedule, places: Places, objects: tuple[Object, ...]) -> GraphCode:
+    """The code of all kernels from their objects."""
+    uses = []
+    for index, number in places:
+        item = planned.items[index]
+        assert isinstance(item, RunKernel)
+        uses.append((item.kernel.title, number))
+    codes = kept_kernels(objects, uses)
+    return GraphCode(planned, {index: code for (index, _), code in zip(places, codes, strict=True)})

@@ -173,3 +173,17 @@ def test_text_is_for_the_reference_machine(golden):
     for name, kernel in (("chain", k.chain_sum(3)), ("argmax", k.row_operation("argmax"))):
         module = emit(kernel, REFERENCE)
         golden(module.heading(kernel) + module.text, name)
+
+
+def test_objects_that_are_loaded_at_once_live_on_their_own(compiler):
+    made = [compiler.compile(plus(float(number)), False) for number in range(3)]
+    objects = [compiler.object_of(code.keep) for code in made]
+    other = Compiler(DiskCache(compiler.disk.folder))
+    alone = other.kept(objects[:1], [("alone", 0)])
+    first, second, again = other.kept(objects, [("second", 1), ("third", 2), ("second once more", 1)])
+    assert other.compiled == 0 and [code.name for code in (first, second)] == ["second", "third"]
+    assert again.keep is first.keep and other.kept(objects[:1], [("x", 0)])[0].keep is alone[0].keep
+    assert "load" in first.seconds and not second.seconds
+    del alone, first, again
+    gc.collect()
+    assert value_at(second, 1.0) == 3 and set(other._by_name) == {objects[2].name}

@@ -443,7 +443,7 @@ def test_an_error_of_the_program_is_its_own(drawer):
 # ---- damage ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_missing_program_or_object_is_made_again(drawer):
+def test_a_missing_program_is_made_again_and_no_object_is_missed(drawer):
     first(drawer, scaled, inputs())
     for folder in (drawer.programs, drawer.objects.disk):
         for name in folder.names():

@@ -12,12 +12,14 @@ def test_tasks_are_done_in_a_thread_that_ends(monkeypatch):
     monkeypatch.setattr(later, "PAUSE", 0.01)
     queue, done = later.Later(), []
     for number in range(3):
-        queue.put(lambda number=number: done.append((number, threading.current_thread().name)))
+        queue.put(lambda number=number: done.append((number, threading.current_thread())))
     end = time.monotonic() + 10
     while queue._thread is not None and time.monotonic() < end:
         time.sleep(0.01)
-    assert [number for number, _ in done] == [0, 1, 2] and {name for _, name in done} == {"framefuse-later"}
-    assert "framefuse-later" not in {each.name for each in threading.enumerate() if each is not queue._thread}
+    assert [number for number, _ in done] == [0, 1, 2] and {each.name for _, each in done} == {"framefuse-later"}
+    for _, thread in done:
+        thread.join(10)
+        assert not thread.is_alive()
     queue.put(lambda: done.append(None))
     queue.finish()
     assert len(done) == 4

@@ -243,13 +243,14 @@ def test_an_operator_of_the_program_is_not_kept(shelf):
 # ---- damage ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_missing_object_is_compiled_again(shelf):
+def test_a_program_brings_its_objects(shelf):
     shelf.compile(softened)(torch.randn(4, 8), 0.5)
     shelf.kept()
+    before = shelf.objects.compiled
     shelf.forget_objects()
     fast = shelf.compile(softened)
     fast(torch.randn(4, 8), 0.5)
-    assert "codegen" in shelf.made[0].seconds and "fuse" not in shelf.made[0].seconds
+    assert shelf.found == [True] and "codegen" not in shelf.made[0].seconds and shelf.objects.compiled == before
     x = torch.randn(3, 5)
     torch.testing.assert_close(fast(x, 2.0), softened(x, 2.0))
 
