@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 import torch
-from tests.traps.small_programs import Rows, draw
+from tests.traps.small_programs import MOST, Rows, draw
 from tests.traps.trap import Trap, hold
 
 ROWS = Rows()
@@ -20,14 +20,14 @@ def heard(function, *args):
     return result, [(each.category, str(each.message), each.filename, each.lineno) for each in told]
 
 
-def row(function, *sizes):
+def row(function, *sizes, add=ROWS.program):
     def program(compiled):
         fast = compiled(function)
         for number, size in enumerate(sizes):
             yield heard(fast, draw(number, *size))
 
     program.__name__ = function.__name__
-    ROWS.program(program)
+    add(program)
 
 
 def deviation_of_one(x):
@@ -59,6 +59,19 @@ def byte_mask(x):
     return x[torch.tensor([1, 0, 1], dtype=torch.uint8)] * 2
 
 
+def resized_result(x):
+    given = torch.empty(2)
+    result = torch.add(x, 1, out=given)
+    return result, given * 2, result is given
+
+
+def resized_results(x):
+    given = torch.empty(0), torch.empty(0, dtype=torch.int64)
+    return torch.max(x, 1, out=given), given
+
+
+row(resized_result, (3, 4), (3, 4), (5, 2), (2,), (3, 4), add=ROWS.trap(MOST, 0))
+row(resized_results, (3, 4), (3, 4), (5, 2), (3, 4))
 row(deviation_of_one, (3, 4), (3, 4), (5, 2), (3, 4))
 row(deviation_of_few, (3,), (1,), (4,), (1,), (0,), (5,))
 row(variance_of_none, (3, 4), (0, 4), (3, 1), (5, 4), (0, 4))

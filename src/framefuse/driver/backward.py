@@ -54,15 +54,11 @@ def holders(graph: Graph, trace: Trace) -> tuple[Holder, ...] | None:
         return None
     places = {entry.value: place for place, entry in enumerate(trace.assumptions.inputs)}
     inputs = [(place, trace.metas[value].storage) for value, place in places.items()]
-    # A result that is a view of a tensor that torch keeps to itself is one of an output that nobody sees.
-    hidden = [late for late in graph.late if late.name == "view_as" and late.results and late.args[0].value < 0]
-    shown = {late.args[0].value: late.results[0][0] for late in hidden}
-    # Contents that require grad are an output that nobody sees until they are written to their input.
-    written = {late.args[1].value: late.args[0].value for late in graph.late if late.name == "copy_"}
+    written = _written(graph)
     outputs = [
-        (place, shown.get(output.value, output.value))
-        for place, output in enumerate(graph.outputs)
-        if output.input is None
+        (place, value)
+        for place, value in enumerate(_shown_values(graph))
+        if graph.outputs[place].input is None
     ]
     outputs_of: dict[int, list[int]] = {}
     for place, value in outputs:
@@ -88,6 +84,28 @@ def holders(graph: Graph, trace: Trace) -> tuple[Holder, ...] | None:
     )
 
 
+def _shown_values(graph: Graph) -> list[int]:
+    """The value that each output is under eager: a result that is a view of a tensor that torch keeps to itself is one
+    of an output that nobody sees.
+    """
+    hidden = [late for late in graph.late if late.name == "view_as" and late.results and late.args[0].value < 0]
+    shown = {late.args[0].value: late.results[0][0] for late in hidden}
+    return [shown.get(output.value, output.value) for output in graph.outputs]
+
+
+def _written(graph: Graph) -> dict[int, int]:
+    """The inputs that outputs are written to: contents that require grad are an output that nobody sees until then."""
+    return {late.args[1].value: late.args[0].value for late in graph.late if late.name == "copy_"}
+
+
+def _node_names(piece: Piece, graph: Graph, trace: Trace) -> tuple[tuple[str, int] | None, ...]:
+    """What eager's node of each output of a piece is called, and which of its results that is; None where not known."""
+    if trace.autograd is None:
+        return ()
+    values, written, known = _shown_values(graph), _written(graph), trace.autograd.shown
+    return tuple(known.get(written.get(values[place], values[place])) for place in piece.outputs)
+
+
 def _saved(sharing: Sequence[int], selves: frozenset[int]) -> Sequence[int]:
     """Of inputs that share memory those that a node saved: others may count their writes apart, as ``x.data`` does."""
     return [place for place in sharing if place in selves] or sharing
@@ -110,7 +128,7 @@ def derivatives(
     return tuple(
         Derivative(
             each.piece, trace.line, each.compile, each.reference, each.reads,
-            None if patience is None else each.hand_over, patience or 0.0,
+            _node_names(each.piece, halves.forward, trace), None if patience is None else each.hand_over, patience or 0.0,
         )
         for each in cases
     )  # fmt: skip

@@ -142,14 +142,15 @@ class Holder:
 @dataclass(frozen=True, slots=True)
 class Autograd:
     """The nodes of eager's autograd graph that lead from what left the recorded call to its inputs; ``made`` gives the
-    node of each value that left, ``along`` those of the values on the way. ``bytes`` is the size of all saved memory
-    that is no input's.
+    node of each value that left, ``shown`` the name of that and which of its results the value is, ``along`` the nodes
+    of the values on the way. ``bytes`` is the size of all saved memory that is no input's.
     """
 
     holders: tuple[Holder, ...]
     made: dict[int, int]
     bytes: int
     along: dict[int, int] = field(default_factory=dict)
+    shown: dict[int, tuple[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

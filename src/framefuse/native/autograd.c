@@ -20,6 +20,7 @@ typedef struct {
     PyObject *to_save, *materialize, *saved_tensors, *clear_saved;
     /* strong: what a walk that wants some gradients checks and frees; a dict of the answers */
     PyObject *part, *parts;
+    PyObject *names;                      /* strong: of each output None, or eager's node and which of its results */
     /* owned: of each watched tensor: 0, or its memory is kept and not the tensor; output 0 is 1, an input -1. One that
        is READ_AGAIN is kept itself, and nobody asks whether it was written. */
     int32_t *memory;
@@ -310,8 +311,15 @@ static int unchanged(const Held *held, Py_ssize_t item, int64_t expected)
     if (item < watched_of(held->attach) && held->attach->memory[item] == READ_AGAIN)
         return 0;
     int32_t output = item < watched_of(held->attach) ? held->attach->memory[item] - 1 : -1;
-    PyObject *name = output < 0 ? Py_NewRef(Py_None) : PyObject_GetAttrString(held->attach->near[0], "__name__");
-    PyObject *told = name ? Py_BuildValue("LiO", (long long)expected, output, name) : NULL;
+    PyObject *names = held->attach->names;
+    PyObject *name = output < 0                            ? Py_NewRef(Py_None)
+                     : output < PyTuple_GET_SIZE(names)    ? Py_NewRef(PyTuple_GET_ITEM(names, output))
+                                                           : Py_NewRef(Py_None);
+    if (output >= 0 && Py_IsNone(name)) {
+        PyObject *own = PyObject_GetAttrString(held->attach->near[0], "__name__");
+        Py_SETREF(name, own ? Py_BuildValue("Ni", own, output) : NULL);
+    }
+    PyObject *told = name ? Py_BuildValue("LO", (long long)expected, name) : NULL;
     PyObject *args[] = {held->items[item], told},
              *never = told ? abi_call("modified", args, 2) : NULL; /* it raises */
     Py_XDECREF(never);
@@ -551,9 +559,9 @@ static PyObject *descriptor(PyObject *type, const char *name)
 /* Makes the classes and finds out where their parts are. */
 static int attach_build(Attach *attach, PyObject *name)
 {
-    PyObject *parts[4] = {name, metaclass(), PyCFunction_New(&forward_method, NULL),
-                          PyCFunction_New(&backward_method, NULL)};
-    PyObject *classes = parts[1] && parts[2] && parts[3] ? abi_call("node_classes", parts, 4) : NULL, *slot = NULL,
+    PyObject *parts[5] = {name, metaclass(), PyCFunction_New(&forward_method, NULL),
+                          PyCFunction_New(&backward_method, NULL), attach->names};
+    PyObject *classes = parts[1] && parts[2] && parts[3] ? abi_call("node_classes", parts, 5) : NULL, *slot = NULL,
              *method = NULL;
     Py_XDECREF(parts[2]);
     Py_XDECREF(parts[3]);
@@ -620,13 +628,13 @@ static int read_memory(Attach *attach, PyObject *numbers)
 static PyObject *attach_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"backward", "differentiable", "inputs", "outputs", "watched", "through", "own", "roots",
-                            "numbers", "name", "memory", "part", "frees", NULL};
-    PyObject *backward_call, *differentiable, *name = NULL, *memory = NULL, *part = NULL;
+                            "numbers", "name", "memory", "part", "frees", "names", NULL};
+    PyObject *backward_call, *differentiable, *name = NULL, *memory = NULL, *part = NULL, *shown = NULL;
     Py_ssize_t counts[7] = {0};
     int frees = -1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$nnnnnnnUO!Op", names, &backward_call, &differentiable,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$nnnnnnnUO!OpO!", names, &backward_call, &differentiable,
                                      &counts[0], &counts[1], &counts[2], &counts[3], &counts[4], &counts[5], &counts[6],
-                                     &name, &PyDict_Type, &memory, &part, &frees))
+                                     &name, &PyDict_Type, &memory, &part, &frees, &PyTuple_Type, &shown))
         return NULL;
     for (int i = 0; i < 7; i++)
         if (counts[i] < (i < 2) || counts[i] > INT32_MAX)
@@ -641,12 +649,13 @@ static PyObject *attach_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     attach->backward = Py_NewRef(backward_call);
     attach->differentiable = Py_NewRef(differentiable);
     attach->part = Py_XNewRef(part);
+    attach->names = shown ? Py_NewRef(shown) : PyTuple_New(0);
     attach->inputs = counts[0], attach->outputs = counts[1], attach->watched = counts[2], attach->through = counts[3];
     attach->own = counts[4], attach->roots = counts[5], attach->numbers = counts[6];
     attach->before_own = counts[0] + counts[1] + counts[2] + counts[3];
     attach->frees = frees < 0 ? counts[3] + counts[4] > 0 : frees;
     name = name ? Py_NewRef(name) : PyUnicode_FromString("Compiled");
-    if (!name || !(attach->parts = PyDict_New()) || read_memory(attach, memory) < 0 || attach_build(attach, name) < 0)
+    if (!attach->names || !name || !(attach->parts = PyDict_New()) || read_memory(attach, memory) < 0 || attach_build(attach, name) < 0)
         Py_CLEAR(attach);
     Py_XDECREF(name);
     return (PyObject *)attach;
@@ -659,6 +668,7 @@ static int attach_traverse(Attach *attach, visitproc visit, void *arg)
     Py_VISIT(attach->differentiable);
     Py_VISIT(attach->part);
     Py_VISIT(attach->parts);
+    Py_VISIT(attach->names);
     Py_VISIT(attach->function);
     Py_VISIT(attach->apply);
     for (int i = 0; i < NEAR_COUNT; i++)
@@ -685,6 +695,7 @@ static void attach_dealloc(Attach *attach)
     PyObject_GC_UnTrack(attach);
     attach_clear(attach);
     PyMem_Free(attach->memory);
+    Py_CLEAR(attach->names);
     Py_CLEAR(attach->function);
     Py_CLEAR(attach->apply);
     for (int i = 0; i < NEAR_COUNT; i++)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
+import re
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -15,9 +17,14 @@ from framefuse.native.libraries import Libraries, Peek, Unknown, word_at
 
 
 def node_classes(
-    name: str, metaclass: type, forward: Callable[..., Any], backward: Callable[..., Any]
+    name: str,
+    metaclass: type,
+    forward: Callable[..., Any],
+    backward: Callable[..., Any],
+    shown: tuple[tuple[str, int] | None, ...] = (),
 ) -> tuple[type, type]:
-    """``(function, node)``: the function to apply, and the class of its nodes, printed as ``<name>Backward``.
+    """``(function, node)``: the function to apply, and the class of its nodes, printed as ``<name>Backward`` or as
+    eager's nodes of the outputs, which are ``shown``, where all have one name.
 
     ``metaclass`` is a subclass of torch's. A node has a slot ``_held``, at an offset that C reads, in place of an
     attribute in a dict.
@@ -26,7 +33,8 @@ def node_classes(
     function: Any = metaclass(name, (torch.autograd.Function,), members)
     derived = function._backward_cls
     more = {"_forward_cls": function, "_autograd_function_id": derived._autograd_function_id, "__module__": __name__}
-    node = type(derived.__name__, (BackwardCFunction,), {**more, "__slots__": ("_held",)})
+    eagers = {each and each[0] for each in shown}
+    node = type((eagers.pop() if len(eagers) == 1 else None) or derived.__name__, (BackwardCFunction,), {**more, "__slots__": ("_held",)})
     function._backward_cls = node
     return function, node
 
@@ -45,13 +53,13 @@ class _Saves(torch.autograd.Function):
         return torch.zeros(())
 
 
-def modified(tensor: torch.Tensor, noted: tuple[int, int, str | None]) -> None:
+def modified(tensor: torch.Tensor, noted: tuple[int, tuple[str, int] | None]) -> None:
     """Raises what torch does for a saved tensor that was changed in place since it had a version. ``noted`` is that,
-    and where the tensor stands for an output, which one of which node.
+    and where the tensor stands for an output, of which node, and which one.
 
     Torch itself says it, of a tensor that is saved now and pretends to be as old as that.
     """
-    expected, output, name = noted
+    expected, of_node = noted
     now = tensor._version
     torch._C._autograd._unsafe_set_version_counter((tensor,), (expected,))
     try:
@@ -62,10 +70,29 @@ def modified(tensor: torch.Tensor, noted: tuple[int, int, str | None]) -> None:
     try:
         assert saving.grad_fn.saved_tensors is None, "torch says that the version is another"
     except RuntimeError as error:
-        if name is None:
+        if of_node is None:
             raise
-        which = f"], which is output {output} of {name}, is at version"
+        name, output = of_node
+        which = f"], which is output {output} of {_told(name)}, is at version"
         raise RuntimeError(str(error).replace("] is at version", which, 1)) from None
+
+
+@functools.lru_cache(1)
+def _tells_whole_names() -> bool:
+    """Whether this torch says ``ExpBackward0`` of a saved result, and not ``Exp``."""
+    with torch.enable_grad():
+        result = torch.ones((), requires_grad=True).exp()
+    torch._C._autograd._unsafe_set_version_counter((result,), (1,))
+    try:
+        assert result.grad_fn._saved_result is None, "torch says that the version is another"  # type: ignore[union-attr]
+    except RuntimeError as error:
+        return "ExpBackward0" in str(error)
+    return False
+
+
+def _told(name: str) -> str:
+    """A node's name as torch's errors have it."""
+    return name if _tells_whole_names() else re.sub(r"Backward\d*$", "", name)
 
 
 def first_only(

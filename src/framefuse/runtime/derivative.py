@@ -29,7 +29,7 @@ class Derivative:
     ``compile(values, again)`` gives the native entry of the case at hand, whose guards hold for it, and what the stages
     made of it, or the reason why there is none; ``reference(values, again)`` its gradients without compiled code;
     ``again`` is True for gradients that are to be differentiated. ``reads(wanted)`` says which saved values are read
-    for the gradients at these bits. ``behind(values, again, deliver)``, where no call is to wait for code, has another
+    for the gradients at these bits. ``names`` are those of eager's nodes. ``behind(values, again, deliver)``, where no call is to wait for code, has another
     thread make it and hand it to ``deliver``; it gives what is known of that, None where no thread can be had, and a
     call waits for at most ``patience`` seconds. ``cases`` are what the stages made, in order, and ``reasons`` why calls
     had no compiled code, with how often.
@@ -42,6 +42,7 @@ class Derivative:
         compile: Callable[[Values, bool], Compiled],
         reference: Callable[[Values, bool], Gradients],
         reads: Callable[[int], frozenset[int]],
+        names: tuple[tuple[str, int] | None, ...] = (),
         behind: Callable[[Values, bool, Callable[[Compiled | None], None]], Pending | None] | None = None,
         patience: float = 0.0,
     ) -> None:
@@ -73,6 +74,7 @@ class Derivative:
             memory=_memory(piece),
             part=self.part,
             name=piece.primal.name.rpartition(".")[2],
+            names=names,
         )
 
     def settle(self) -> None:

@@ -531,10 +531,38 @@ def test_gradients_flow_behind_a_step_where_they_are_off():
         assert torch.is_grad_enabled()
 
 
-def test_a_node_has_the_name_of_the_function_alone():
+def test_a_node_has_the_name_of_eagers():
     def run(x):
         return x.sin().sum()
 
     fast = framefuse.compile(run)
     found = [fast(torch.randn(3, requires_grad=True)) for _ in range(2)][1]
-    assert found.grad_fn.name() == "runBackward"
+    assert found.grad_fn.name() == run(torch.randn(3, requires_grad=True)).grad_fn.name() == "SumBackward0"
+
+
+def test_a_node_of_several_has_the_name_of_the_function_alone():
+    def run(x):
+        y = x.exp()
+        return y, y.sin()
+
+    fast = framefuse.compile(run)
+    found = [fast(torch.randn(3, requires_grad=True)) for _ in range(2)][1]
+    assert {each.grad_fn.name() for each in found} <= {"runBackward", "ExpBackward0", "SinBackward0"}
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_written_result_is_told_by_the_name_of_eagers_node(place: int):
+    def run(x):
+        return x.exp(), x.sigmoid(), x.max(1).values
+
+    def told(function, number):
+        results = function(torch.randn(3, 4, generator=torch.Generator().manual_seed(number)).requires_grad_())
+        with torch.no_grad():
+            results[place].add_(1)
+        try:
+            return torch.autograd.backward([each.sum() for each in results])
+        except RuntimeError as error:
+            return str(error)
+
+    fast = framefuse.compile(run)
+    assert [told(fast, number) for number in range(3)] == [told(run, number) for number in range(3)]

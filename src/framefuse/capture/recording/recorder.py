@@ -463,6 +463,10 @@ class Recorder:
         try:
             operands, state = prepared.operands, prepared.random_state
             written = self.memory.written_by(function, name, prepared, args, kwargs)
+            if "out" in kwargs and any(self.tensors[number].shape != self.metas[number].sizes for number in written):
+                # Torch warns where there were elements: at the program's own line only as the call runs as it is.
+                (self.kill if self._told is None else self.end)("tensor-attribute", "The resizing")
+                return
             if written:
                 self.memory.count(written, getattr(function, "counts", 1) > 0)
                 if not self.alive:

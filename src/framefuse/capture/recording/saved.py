@@ -124,7 +124,7 @@ class _Reading:
         self.holders: list[Holder] = []
 
     def graph(self, leaving: Mapping[int, torch.Tensor], along: Sequence[torch.Tensor]) -> Autograd:
-        nodes = {}
+        nodes, shown = {}, {}
         for number, tensor in leaving.items():
             origin = _origin(tensor)
             try:
@@ -134,8 +134,9 @@ class _Reading:
             if node is not None and (id(node), origin.output_nr) not in self.entrances.nodes:
                 self._reach(node)
                 nodes[number] = self.numbers[id(node)]
+                shown[number] = (node.name(), origin.output_nr)
         fresh = sum(size for address, size in self.sizes.items() if address not in self.given)
-        return Autograd(tuple(self.holders), nodes, fresh, self._along(along) if self.holders else {})
+        return Autograd(tuple(self.holders), nodes, fresh, self._along(along) if self.holders else {}, shown)
 
     def _along(self, tensors: Sequence[torch.Tensor]) -> dict[int, int]:
         """The nodes that made tensors which are no views."""
