@@ -152,7 +152,8 @@ class Attach:
     backward does not read, ``through`` tensors that others see and backward reads, ``own`` private tensors, ``roots``
     (tensors that only a differentiable backward reads) and ``numbers``, all by position, it gives the tuple of the
     outputs, the same objects, now with a grad_fn printed as ``<name>Backward``, or as eager's nodes, where
-    ``names`` says how these are called, and which of its results each output is, and all have one name. That a watched tensor, or one through,
+    ``names`` says how these are called, and which of its results each output is, and all have one name. That a watched
+    tensor, or one through,
     was changed in place is torch's error in backward. Of those that ``memory`` names, which gives the number of an
     output and None for others, not the tensor is kept but another one of its memory; outputs have to be so. What it
     gives -3 for may be changed.

@@ -521,6 +521,13 @@ def device_dtype_ctx(compiled):
         yield [v if v is not torch.float32 else 1 for v in f(draw(i, 3))]
 
 
+@ROWS.program
+def sizes_of_nested_tensors(compiled):
+    fast = compiled(lambda a, b: (torch.nested.nested_tensor([a, b]).size(0), a * b))
+    for i in range(3):
+        yield outcome(fast, draw(i, 3, 4), draw(i + 3, 3, 4))
+
+
 @ROWS.parametrize()
 def test_forms_are_eagers(trap: Trap) -> None:
     hold(trap)

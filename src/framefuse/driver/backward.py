@@ -128,7 +128,8 @@ def derivatives(
     return tuple(
         Derivative(
             each.piece, trace.line, each.compile, each.reference, each.reads,
-            _node_names(each.piece, halves.forward, trace), None if patience is None else each.hand_over, patience or 0.0,
+            _node_names(each.piece, halves.forward, trace),
+            None if patience is None else each.hand_over, patience or 0.0,
         )
         for each in cases
     )  # fmt: skip

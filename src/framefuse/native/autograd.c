@@ -312,9 +312,8 @@ static int unchanged(const Held *held, Py_ssize_t item, int64_t expected)
         return 0;
     int32_t output = item < watched_of(held->attach) ? held->attach->memory[item] - 1 : -1;
     PyObject *names = held->attach->names;
-    PyObject *name = output < 0                            ? Py_NewRef(Py_None)
-                     : output < PyTuple_GET_SIZE(names)    ? Py_NewRef(PyTuple_GET_ITEM(names, output))
-                                                           : Py_NewRef(Py_None);
+    bool known = output >= 0 && output < PyTuple_GET_SIZE(names);
+    PyObject *name = Py_NewRef(known ? PyTuple_GET_ITEM(names, output) : Py_None);
     if (output >= 0 && Py_IsNone(name)) {
         PyObject *own = PyObject_GetAttrString(held->attach->near[0], "__name__");
         Py_SETREF(name, own ? Py_BuildValue("Ni", own, output) : NULL);
@@ -655,7 +654,8 @@ static PyObject *attach_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     attach->before_own = counts[0] + counts[1] + counts[2] + counts[3];
     attach->frees = frees < 0 ? counts[3] + counts[4] > 0 : frees;
     name = name ? Py_NewRef(name) : PyUnicode_FromString("Compiled");
-    if (!attach->names || !name || !(attach->parts = PyDict_New()) || read_memory(attach, memory) < 0 || attach_build(attach, name) < 0)
+    if (!attach->names || !name || !(attach->parts = PyDict_New()) || read_memory(attach, memory) < 0
+        || attach_build(attach, name) < 0)
         Py_CLEAR(attach);
     Py_XDECREF(name);
     return (PyObject *)attach;

@@ -34,7 +34,8 @@ def node_classes(
     derived = function._backward_cls
     more = {"_forward_cls": function, "_autograd_function_id": derived._autograd_function_id, "__module__": __name__}
     eagers = {each and each[0] for each in shown}
-    node = type((eagers.pop() if len(eagers) == 1 else None) or derived.__name__, (BackwardCFunction,), {**more, "__slots__": ("_held",)})
+    printed = (eagers.pop() if len(eagers) == 1 else None) or derived.__name__
+    node = type(printed, (BackwardCFunction,), {**more, "__slots__": ("_held",)})
     function._backward_cls = node
     return function, node
 

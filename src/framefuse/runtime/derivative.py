@@ -29,10 +29,10 @@ class Derivative:
     ``compile(values, again)`` gives the native entry of the case at hand, whose guards hold for it, and what the stages
     made of it, or the reason why there is none; ``reference(values, again)`` its gradients without compiled code;
     ``again`` is True for gradients that are to be differentiated. ``reads(wanted)`` says which saved values are read
-    for the gradients at these bits. ``names`` are those of eager's nodes. ``behind(values, again, deliver)``, where no call is to wait for code, has another
-    thread make it and hand it to ``deliver``; it gives what is known of that, None where no thread can be had, and a
-    call waits for at most ``patience`` seconds. ``cases`` are what the stages made, in order, and ``reasons`` why calls
-    had no compiled code, with how often.
+    for the gradients at these bits. ``names`` are those of eager's nodes. ``behind(values, again, deliver)``, where no
+    call is to wait for code, has another thread make it and hand it to ``deliver``; it gives what is known of that,
+    None where no thread can be had, and a call waits for at most ``patience`` seconds. ``cases`` are what the stages
+    made, in order, and ``reasons`` why calls had no compiled code, with how often.
     """
 
     def __init__(

@@ -378,12 +378,12 @@ class Recorder:
         """One size of a tensor as a run-time number."""
         try:
             with torch._C.DisableTorchFunction():
-                value = tensor.shape[dim]
+                value = tensor.size(dim)
                 number = None if self._is_of_transform(tensor) else self.number(tensor)
                 return value if number is None else self._size(number, dim % tensor.ndim, value)
         except Exception as fault:
             self.fault(fault)
-            return tensor.shape[dim]
+            return tensor.size(dim)
 
     def _is_of_transform(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is one of the levels of a function transform under way, where all sizes are fixed."""
