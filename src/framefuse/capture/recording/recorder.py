@@ -145,6 +145,7 @@ class Recorder:
     def detach(self) -> None:
         """The run is over: what the machine worked on may go."""
         self.machine = None
+        self.forget = None
 
     def note_generator(self) -> None:
         """Notes that the interpreter made a generator of its own: an unstarted one becomes a real one as it leaves."""
