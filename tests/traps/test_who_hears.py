@@ -146,6 +146,45 @@ def levels_change_between_calls(compiled):
         yield f(ones())
 
 
+@trap(traces=4, hits=6)
+def what_nobody_hears_takes_any_arguments(compiled):
+    handler = Counting()
+    logger = logger_with("silent", handler)
+
+    @compiled
+    def f(x):
+        logger.debug("sizes %s", x.shape, extra={"x": x})
+        logger.log(logging.DEBUG, "again %s", [x])
+        return x.sin() * handler.heard
+
+    for disabled, level in ((0, 20), (0, 20), (0, 0), (0, 0), (50, 10), (50, 10), (0, 20), (0, 20), (50, 10), (0, 20)):
+        logging.disable(disabled)
+        logger.setLevel(level or 30)
+        yield f(ones())
+    logging.disable(0)
+
+
+@trap(traces=6, hits=4)
+def a_program_asks_whether_it_is_heard(compiled):
+    parent = logger_with("asked", logging.NullHandler(), level=30)
+    logger = logger_with("asked.child", level=0)
+
+    @compiled
+    def f(x):
+        return x * 2 if logger.isEnabledFor(logging.DEBUG) else x * 3
+
+    for own, above, off in ((0, 30, 0), (0, 30, 0), (0, 10, 0), (0, 10, 0), (10, 30, 0), (10, 30, 0), (10, 30, 50)):
+        logger.setLevel(own)
+        parent.setLevel(above)
+        logging.disable(off)
+        yield f(ones())
+    logging.disable(0)
+    for disabled in (True, False, True):
+        logger.disabled = disabled
+        yield f(ones())
+    logger.disabled = False
+
+
 @trap(traces=8, hits=4)
 def handlers_come_and_go(compiled):
     handler, parent = Counting(), logger_with("parent", logging.NullHandler())

@@ -386,7 +386,16 @@ class CompiledFunction:
 
     def records(self) -> bool:
         """Whether the call at hand may be recorded, or already is."""
-        return not self.resume_dispatches or self.dispatch.recorded or self.recordings.allows()
+        if not self.resume_dispatches or self.dispatch.recorded:
+            return True
+        limit = self.options.trace_limit
+        self.recordings.limit = 2 * limit if self.computes() else max(1, limit // VAIN)
+        return self.recordings.allows()
+
+    def computes(self) -> bool:
+        """Whether some graph has work of torch's in it; another backend's always has."""
+        stages = (product.stages for product in self.products)
+        return any(each.computes or each.code is None or each.library_targets for each in stages)
 
     def records_now(self) -> None:
         """The call at hand is recorded."""
@@ -523,6 +532,7 @@ SLOW_RUNS = 8
 SLOW_SHARE = 16  # and once more for so many hits
 # A recording that gave no trace cost several eager calls for nothing: the n-th in a row is followed by PATIENCE**n
 # calls that run eagerly at once, so that a function which never compiles costs ever less.
+VAIN = 4  # how much fewer calls than the limit are recorded where no graph has any work
 PATIENCE = 4
 RAISES = 4  # recordings in a row that may end with an exception before calls wait
 NEVER = 1 << 62  # a fault of ours comes again

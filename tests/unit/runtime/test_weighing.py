@@ -185,6 +185,25 @@ def test_what_every_call_makes_anew_is_recorded_ever_more_rarely():
     assert state.recordings.made <= 2 * 4 + 2
 
 
+@pytest.mark.first_call
+@pytest.mark.parametrize(("works", "most"), [(False, 4), (True, 32)])
+def test_a_program_that_stops_before_its_work_is_recorded_few_times(works, most):
+    def f(x):
+        y = x.sin() if works else x
+        text = secrets.token_hex(4)
+        return y, (1 if text.startswith("a") else 2) * len(text)
+
+    compiled = framefuse.compile(f, options={"trace_limit": 16})
+    state = compiled_function(compiled)
+    for _ in range(40):
+        x = torch.randn(3)
+        found, number = compiled(x)
+        torch.testing.assert_close(found, x.sin() if works else x)
+        assert number in (8, 16)
+    assert most // 2 < state.recordings.made <= most
+    assert state.computes() is works
+
+
 TRAINED = {
     "one call whose gradient is on a tape": (lambda x: torch.logcumsumexp(x, -1), True),
     "several": (lambda x: torch.logcumsumexp(x, -1).renorm(2, 0, 1.0), True),

@@ -119,8 +119,7 @@ class Hearers:
     def _of_logger(self, logger: logging.Logger, level: Value) -> bool:
         if type(logger) not in (logging.Logger, logging.RootLogger):
             return False
-        if self.sources.source_of(logger) is None:
-            self.sources.root(logger)
+        self._known(logger)
         return self._all_pythons(logger, level) or self._unheard(logger, level)
 
     def _all_pythons(self, logger: logging.Logger, level: Value) -> bool:
@@ -152,22 +151,45 @@ class Hearers:
         return last is not None and self._of_handler(last)
 
     def _unheard(self, logger: logging.Logger, level: Value) -> bool:
-        """Whether a logger is too quiet for this level, by the levels of itself and its parents."""
-        if type(level) is not int:
+        """Whether a logger is too quiet for this level."""
+        return self.hears(logger, level) is False
+
+    def hears(self, logger: Value, level: Value) -> bool | None:
+        """What ``logger.isEnabledFor(level)`` gives, by the levels of itself and its parents; None where something else
+        decides.
+        """
+        known = type(logger) in (logging.Logger, logging.RootLogger) and type(level) is int
+        if not known or not self._own_methods(logger, OF_LOGGERS):
+            return None
+        found: bool = logger.isEnabledFor(level)
+        return found if found is self._by_levels(logger, level) else None
+
+    def _by_levels(self, logger: logging.Logger, level: int) -> bool:
+        self._known(logger)
+        self._known(logger.manager)
+        if self._read(logger, "disabled") or self._read(logger.manager, "_disable") >= level:
             return False
-        if not self._own_methods(logger, OF_LOGGERS) or logger.isEnabledFor(level):
-            return False
-        if self._read(logger, "disabled"):
-            return True
-        if self._read(logger.manager, "_disable") >= level:
-            return True
+        return level >= self.level(logger)
+
+    def level(self, logger: logging.Logger) -> int:
+        """The level of a logger, or of its next parent that has one."""
+        self._known(logger)
         here: Value = logger
         while here is not None:
-            own = self._read(here, "level")
+            own: int = self._read(here, "level")
             if own:
-                return bool(level < own)
+                return own
             here = self._read(here, "parent")
-        return False
+        return logging.NOTSET
+
+    def _known(self, holder: logging.Logger | logging.Manager) -> None:
+        if self.sources.source_of(holder) is None:
+            self.sources.root(holder)
+
+    def is_silent(self, target: Function, args: Arguments) -> bool:
+        """Whether a call of a logger's method is one that nobody hears: it does nothing, whatever it is given."""
+        level = _level(args, 1) if target is logging.Logger.log else stacks.LEVELS.get(target)
+        return level is not None and bool(args) and self.hears(args[0], level) is False
 
     def _below(self, handler: logging.Handler, level: Value) -> bool:
         """Whether a handler hears no record of this level."""

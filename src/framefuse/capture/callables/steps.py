@@ -48,12 +48,17 @@ def replayed(machine: Machine, target: Function, args: Arguments, kwargs: Keywor
         return _context(machine, holder, target.__name__, args, kwargs)
     if target is logging.getLogger and not kwargs:
         return _logger(machine, args)
+    if target is logging.Logger.isEnabledFor and len(args) == 2 and not kwargs:
+        heard = Hearers(machine).hears(*args)
+        return MISSING if heard is None else heard
     try:
         of_caller = target in stacks.SPEAKS
         if not of_caller and target not in SPEAKS and not says_once(target):
             return MISSING
     except TypeError:
         return MISSING
+    if of_caller and Hearers(machine).is_silent(target, args):
+        return None
     if kwargs.get("exc_info") or kwargs.get("stack_info") or target in RECALLS:
         return MISSING  # what they tell of is gone when the call is replayed
     if target is warnings.warn and (not args or type(args[0]) is not str):
