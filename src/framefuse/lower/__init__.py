@@ -22,6 +22,7 @@ from framefuse.lower import (  # noqa: F401  importing a family registers its ru
     random_numbers,
     recurrent,
     reductions,
+    replaced,
     scans,
     scatter,
     views,

@@ -17,9 +17,9 @@ from framefuse.lower.rules import Shapes, Unsupported, register, rule
 SAME = (
     "logcumsumexp", "argsort", "masked_scatter", "scatter",
     "index_copy", "index_fill", "index_put", "bernoulli", "rand_like", "randn_like", "randint_like",
-    "empty_like", "renorm", "i0", "bucketize", "msort", "put", "diagonal_scatter",
-    "select_scatter", "slice_scatter", "matrix_exp", "special.i0e", "special.i1",
-    "special.i1e", "special.ndtr", "special.ndtri", "special.entr", "local_response_norm", "gumbel_softmax",
+    "empty_like", "renorm", "i0", "bucketize", "msort", "put",
+    "matrix_exp", "special.i0e", "special.i1", "special.i1e", "special.ndtr", "special.ndtri", "special.entr",
+    "local_response_norm", "gumbel_softmax",
 )  # fmt: skip
 PIECES = 4  # blocks of a window that a kernel joins
 # Calls that give two tensors of their first operand's shape.
