@@ -275,8 +275,9 @@ def export(
         f: a function or module of tensors, on the CPU; also one of TorchScript, or an ``ExportedProgram``.
         example_inputs: the tensors that it is called with.
         path: the library, which holds the weights. It is replaced whole.
-        dynamic: None or True, sizes may differ from the examples' as far as the program allows it; False, none may;
-            or ``{input: {dimension: name}}``, only those may, and those of one name are equal in each call.
+        dynamic: None or True, sizes may differ from the examples' as far as the program allows it: where it allows
+            none to, None takes those of the examples and True is an error; False, none may differ; or
+            ``{input: {dimension: name}}``, only those may, and those of one name are equal in each call.
 
     Returns:
         What was written: ``path``, names of ``inputs`` and ``weights``, the number of ``outputs``, and ``assumed``,

@@ -48,14 +48,13 @@ def export(
     examples = _examples(example_inputs)
     _check_dynamic(dynamic, examples)
     program_of, named = _python(f, len(examples))
-    call = recorded(program_of, examples, dynamic is not False)
-    refuse(call)
+    call, fixed_for = _call(program_of, examples, dynamic)
     weights, places = sources(call, examples, named)
     result, results, weights = structure(call, examples, weights)
     kept, fixed = checks(call, examples)
     functions, kernels = _kernels(call)
     inputs = tuple(_given(place, tensor, dynamic) for place, tensor in enumerate(examples))
-    assumed = told(call)
+    assumed = (*told(call), *fixed_for)
     description = {
         "name": call.stages.plan.name,
         "inputs": [_described(given.name, examples[place]) for place, given in enumerate(inputs)],
@@ -67,6 +66,32 @@ def export(
     build(program, kernels, Path(path))
     names = tuple(weight.name for weight in weights)
     return Exported(os.fspath(path), tuple(given.name for given in inputs), names, len(results), assumed)
+
+
+def _call(
+    f: Callable[..., Any], examples: tuple[torch.Tensor, ...], dynamic: Dynamic
+) -> tuple[Recorded, tuple[str, ...]]:
+    """The call that is exported: with the sizes of the examples alone, which is then told, where nobody asked for
+    others and it cannot be exported for them.
+    """
+    if dynamic is False:
+        return _fit(f, examples, False), ()
+    try:
+        return _fit(f, examples, True), ()
+    except UserError as error:
+        if dynamic is not None:
+            raise
+        try:
+            why = " ".join(str(error).split())
+            return _fit(f, examples, False), (f"all sizes are those of the examples, for others: {why}",)
+        except UserError:
+            raise error from None
+
+
+def _fit(f: Callable[..., Any], examples: tuple[torch.Tensor, ...], dynamic: bool) -> Recorded:
+    call = recorded(f, examples, dynamic)
+    refuse(call)
+    return call
 
 
 def _examples(given: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:

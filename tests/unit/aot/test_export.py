@@ -10,7 +10,7 @@ import torch
 
 import framefuse
 from benchmarks.torchvision_ops import declare_torchvision_operators
-from framefuse.aot import loader
+from framefuse.aot import export, loader
 
 HERE = Path(__file__).parent
 RUNTIME = Path(loader.__file__).parent
@@ -225,6 +225,25 @@ def test_named_dimensions_are_free_and_equal_the_others_fixed(tmp_path):
         program(x, torch.randn(8, 6))
     with pytest.raises(ValueError, match="input 1 has size 5 in dimension 1, not 6"):
         program(x, torch.randn(9, 5))
+
+
+def test_sizes_are_those_of_the_examples_where_others_are_refused(tmp_path, monkeypatch):
+    def picky(f, examples, dynamic):
+        if dynamic:
+            raise framefuse.UserError("sizes decide")
+        return recorded(f, examples, dynamic)
+
+    recorded = export.recorded
+    monkeypatch.setattr(export, "recorded", picky)
+    x, y = torch.randn(8, 16), torch.randn(8, 16)
+    written = framefuse.export(torch.nn.Tanh(), (x,), tmp_path / "a.so")
+    assert written.assumed[-1].endswith("for others: sizes decide")
+    torch.testing.assert_close(framefuse.load(written.path)(y), torch.tanh(y))
+    with pytest.raises(ValueError, match="size 9 in dimension 0, not 8"):
+        framefuse.load(written.path)(torch.randn(9, 16))
+    for asked in (True, {0: {0: "rows"}}):
+        with pytest.raises(framefuse.UserError, match="sizes decide"):
+            framefuse.export(torch.nn.Tanh(), (x,), tmp_path / "b.so", dynamic=asked)
 
 
 def test_a_file_that_was_replaced_is_another_program(tmp_path):
