@@ -56,6 +56,8 @@ CALLING_BACK = (
     "tree_map tree_map_ map_only tree_map_only tree_map_only_ tree_iter tree_all tree_any tree_all_only tree_any_only "
     "tree_is_leaf unflatten".split()
 )
+# What nn.MultiheadAttention calls: as one call its products, softmax and copies would stay apart from what is around.
+ATTENTION = ("multi_head_attention_forward", "_in_projection_packed", "_in_projection")
 # Functions of native modules that read the user's objects, or only call others.
 INTERPRETED_FUNCTIONS = frozenset(
     ("dataclasses", name)
@@ -65,6 +67,7 @@ INTERPRETED_FUNCTIONS = frozenset(
 } | {
     *(("torch.utils._pytree", name) for name in CALLING_BACK),
     ("torch.backends", "ContextProp"),
+    *(("torch.nn.functional", name) for name in ATTENTION),
     ("torch.backends.cuda", "cuBLASModule"),
     *(("torch.backends.cuda", f"{name}_sdp_enabled") for name in ("flash", "math", "mem_efficient", "cudnn")),
 }
