@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from tests.traps.trap import Table, Trap, hold, outcome
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 
 TABLE = Table()
 ROUNDS = range(3)
@@ -49,6 +49,21 @@ def a_bias_that_is_read_at_places_trains(compiled: Any) -> Iterator[Any]:
     fast = compiled(f)
     for _ in ROUNDS:
         yield torch.autograd.grad(fast(heads(), heads(), heads()).sin().sum(), bias)
+
+
+@TABLE.trap(traces=2, hits=4)
+def sums_of_the_scores_are_wanted_too(compiled: Any) -> Iterator[Any]:
+    bias, mask = torch.nn.Parameter(torch.randn(3)), causal(8)
+
+    def f(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, wanted: bool) -> Any:
+        score = lambda s, b, h, i, j: torch.where(i == 0, -torch.inf, s + bias[h])
+        return flex_attention(q, k, v, score, mask, return_aux=AuxRequest(lse=wanted))
+
+    fast = compiled(f)
+    for number in range(6):
+        result, aux = fast(heads(), heads(), heads(), number < 3)
+        kept = result.sum() if aux.lse is None else aux.lse[:, :, 1:].sin().sum()
+        yield result, aux, torch.autograd.grad(kept, bias)
 
 
 @TABLE.trap(traces=1, hits=2)

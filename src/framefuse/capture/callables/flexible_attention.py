@@ -30,7 +30,7 @@ def flex_attention(
     kernel_options: Value = None,
     *,
     return_aux: Value = None,
-) -> torch.Tensor:
+) -> Value:
     """What torch's function gives; the program's functions run in frames."""
     if query.requires_grad or key.requires_grad or value.requires_grad:
         assert query.device.type != "cpu", "torch refuses it"  # not reached: the call was looked at
@@ -41,7 +41,12 @@ def flex_attention(
             raise ValueError("block_mask was created for other lengths")  # not reached: the call was looked at
     if scale is None:
         scale = 1.0 / math.sqrt(query.shape[3])
-    return attend(query, key, value, _same if score_mod is None else score_mod, mask_mod, scale)
+    scores = scores_of(query, key, _same if score_mod is None else score_mod, mask_mod, scale)
+    result = attend(scores, value, query.size(1) // key.size(1)).to(query.dtype)
+    if return_aux is None:
+        return result
+    sums = sums_of(scores) if return_aux.lse else None
+    return result, torch.nn.attention.flex_attention.AuxOutput(sums)
 
 
 def _same(score: torch.Tensor, *place: torch.Tensor) -> torch.Tensor:
@@ -52,12 +57,11 @@ def _everything(batch: torch.Tensor, *place: torch.Tensor) -> torch.Tensor:
     return torch.ones_like(batch, dtype=torch.bool)
 
 
-def attend(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, score_mod: Function, mask_mod: Function, scale: float
+def scores_of(
+    query: torch.Tensor, key: torch.Tensor, score_mod: Function, mask_mod: Function, scale: float
 ) -> torch.Tensor:
-    """Attention by torch's formula, with the functions over all places; runs as a function transform."""
-    groups = query.size(1) // key.size(1)
-    key, value = (torch.repeat_interleave(part, groups, dim=1) for part in (key, value))
+    """Scores by torch's formula, with the functions over all places; runs as a function transform."""
+    key = torch.repeat_interleave(key, query.size(1) // key.size(1), dim=1)
     wide = torch.float64 if query.dtype is torch.float64 else torch.float32
     scores = query.to(wide) @ key.to(wide).transpose(-2, -1)
     places = [torch.arange(0, size, device=scores.device) for size in scores.shape]
@@ -67,20 +71,38 @@ def attend(
         mask = torch.vmap(mask, in_dims=dims, out_dims=0)
     scores = (scores * scale).to(wide)
     lowest = torch.full((), -math.inf, dtype=wide, device=scores.device)
-    scores = torch.where(mask(*places), score(scores, *places), lowest)
-    return torch._safe_softmax(scores, dim=-1).to(query.dtype) @ value.to(query.dtype)
+    return torch.where(mask(*places), score(scores, *places), lowest)
+
+
+def attend(scores: torch.Tensor, value: torch.Tensor, groups: int) -> torch.Tensor:
+    """The values weighed by the scores."""
+    value = torch.repeat_interleave(value, groups, dim=1)
+    return torch._safe_softmax(scores, dim=-1).to(value.dtype) @ value
+
+
+def sums_of(scores: torch.Tensor) -> torch.Tensor:
+    """Logarithms of the sums of a row's weights, which torch makes logarithms of base two in between."""
+    nothing = torch.all(scores == -math.inf, dim=-1)
+    return torch.where(nothing, -math.inf, torch.logsumexp(scores, -1)) / math.log(2) * math.log(2.0)
 
 
 def is_plain(args: Arguments, kwargs: Keywords) -> bool:
     """Whether a call has the form above and is none that torch refuses."""
     given = dict(zip(NAMES, args, strict=False)) | kwargs
-    query, key, value = (given.get(name) for name in NAMES[:3])
-    if len(args) > len(NAMES) or any(type(tensor) not in PLAIN_TENSORS for tensor in (query, key, value)):
+    query, key, value = tensors = [given.get(name) for name in NAMES[:3]]
+    if len(args) > len(NAMES) or any(type(tensor) not in PLAIN_TENSORS for tensor in tensors):
         return False
-    if given.get("return_lse") or given.get("return_aux") is not None or given.get("kernel_options"):
+    if given.get("return_lse") or given.get("kernel_options"):
+        return False
+    aux = given.get("return_aux")
+    if aux is not None and (aux.max_scores or any(map(_trains, tensors))):
         return False
     with torch._C.DisableTorchFunction():
         return _fits(query, key, value, bool(given.get("enable_gqa")), given.get("block_mask"))
+
+
+def _trains(tensor: Value) -> bool:
+    return isinstance(tensor, torch.Tensor) and tensor.requires_grad
 
 
 def _fits(query: Value, key: Value, value: Value, grouped: bool, block_mask: Value) -> bool:

@@ -156,7 +156,7 @@ def is_transform(function: types.FunctionType) -> bool:
     """Whether this is a function transform of torch, or what one made of a function."""
     home = function.__globals__.get("__name__")
     if home == "framefuse.capture.callables.flexible_attention":
-        return function.__name__ == "attend"
+        return function.__name__ == "scores_of"
     return home in TRANSFORMS and function.__code__.co_qualname.partition(".")[0] not in NO_TRANSFORMS
 
 
