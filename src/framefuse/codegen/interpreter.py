@@ -225,10 +225,12 @@ START: Mapping[str, Callable[[DType], Any]] = {
     "any": lambda dtype: False,
     "all": lambda dtype: True,
     "squares": lambda dtype: (0, 0.0, 0.0),
+    "logaddexp": lambda dtype: -math.inf,
 }
 STEP: Mapping[str, Callable[[Any, Any], Any]] = {
     "sum": lambda total, term: total + term,
     "prod": lambda total, term: total * term,
+    "logaddexp": lambda total, term: torch.logaddexp(*torch.tensor([total, term], dtype=torch.float64)).item(),
     "any": lambda total, term: total or bool(term),
     "all": lambda total, term: total and bool(term),
     "squares": lambda total, term: _moved(total, term),

@@ -145,6 +145,9 @@ GPU_CHUNK = 2048, 256  # least elements that one program of several takes of a r
 # elements of float32, int64 and bfloat16, eager's time over ours 0.93, 0.98 and 1.01, with chunks of 8192 0.83, 0.80
 # and 0.91).
 GPU_CHUNK_MOST = 8192
+# Scans of rows that are too few to keep units busy go in segments: of the first number of elements at least, or of the
+# second where rows are neighbours; rows of so many of these, and programs for each unit.
+GPU_SEGMENT, GPU_SEGMENTS, GPU_SEGMENT_PROGRAMS = (2048, 64), 8, 16
 GPU_LANES = 64  # neighbouring columns that one program reduces together
 
 # ---- layouts: of convolutions and of what is around them. Nanoseconds for each byte, of a CPU and of a GPU; measured

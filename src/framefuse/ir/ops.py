@@ -223,6 +223,9 @@ def _reads() -> Iterable[Op]:
     for name, formula in (("cumsum", "{}"), ("cumprod", "{}"), ("cummax", "{}[0]"), ("cummin", "{}[0]")):
         formula = formula.format(f"torch.{name}(a, axis)")
         yield Op(name, SCAN, 1, "first", "number", formula, ("scan_backward(g)",), attrs=("axis",), cost=0.1)
+    # the same of logarithms, whose exponentials are added, on devices whose emitter knows it
+    formula, vjp = "torch.logcumsumexp(a, axis)", ("scan_backward(g)",)
+    yield Op("logcumsumexp", SCAN, 1, "first", "float", formula, vjp, attrs=("axis",), cost=1.0)
     # one axis, or all (the index into the flattened operand); the first of equal extremes, and NaN before all
     for name in ("argmax", "argmin"):
         formula = f"torch.{name}(a, axis)"

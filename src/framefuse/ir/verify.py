@@ -123,9 +123,10 @@ def _matmul_fits(node: Node, given: list[tuple[int, ...]], mine: tuple[int, ...]
     return len(a) >= 2 and a[:-2] == b[:-2] == mine[:-2] and a[-1] == b[-2] and mine[-2:] == (a[-2], b[-1])
 
 
+SCANS = ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")
 SHAPES: dict[str, Callable[[Node, list[tuple[int, ...]], tuple[int, ...]], bool]] = {
     "iota": lambda node, given, mine: len(mine) == 1,
-    **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin"), lambda node, given, mine: mine == given[0]),
+    **dict.fromkeys(SCANS, lambda node, given, mine: mine == given[0]),
     "detach": lambda node, given, mine: mine == given[0],
     "derived": lambda node, given, mine: mine == given[0],
     "expand": _expand_fits,

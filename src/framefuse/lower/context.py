@@ -188,6 +188,10 @@ class Lowering(Builder):
         target = self.targets(node.device)
         return target is not None and target.tiles
 
+    def scans_logarithms(self, node: Node) -> bool:
+        """Whether kernels scan logarithms of sums."""
+        return self.sums_squares(node)
+
     def settle_ties(self, meta: TensorMeta, shape: Shape) -> None:
         """Requires that the sizes of axes with one stride compare as they do here: eager lays out by them."""
         for one, other in tied(meta.sizes, meta.strides):

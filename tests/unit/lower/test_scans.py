@@ -6,7 +6,6 @@ import torch
 import framefuse
 from framefuse.api import compiled_function
 from framefuse.ir.schedule import RunCall, RunKernel
-from framefuse.lower import scans
 
 
 def parts(value):
@@ -112,22 +111,6 @@ def test_no_digits_are_lost_over_a_long_row():
         x = torch.rand(100_000)
         exact = x.double().cumsum(0)
         assert (fast(x) - exact).abs().max() <= (x.cumsum(0) - exact).abs().max()
-
-
-def doubled_along(axis):
-    return lambda x: (x * 2).cumsum(axis) + 1
-
-
-@pytest.mark.parametrize("shape", [(2, 64), (2, 70), (70, 2), (100,), (1, 17)])
-def test_segments_of_long_rows(shape, monkeypatch):
-    monkeypatch.setattr(scans, "PLACED", {})
-    monkeypatch.setattr(scans, "ROWS", 8)
-    monkeypatch.setattr(scans, "SEGMENT", 2)
-    for axis in range(len(shape)):
-        longer = tuple(size * 2 + 1 for size in shape)
-        items = agree(doubled_along(axis), shape, longer, twice=True)
-        assert all(isinstance(item, RunKernel) for item in items)
-        assert len(items) > 1 or shape[axis] < 16
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -42,6 +43,24 @@ def cumsum(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Seque
     """The sum of the gradients from each element on."""
     axis = node.attr("axis")
     return [_turned(builder, builder.scan("cumsum", _turned(builder, g, axis), axis), axis)]
+
+
+@vjp("logcumsumexp")
+def logcumsumexp(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    """The sum of the gradients from each element on, by the exponential of how much less than each result it is:
+    positive and negative ones apart, by logarithms, as eager has it.
+    """
+    axis, zero = node.attr("axis"), builder.full(0.0, g.dtype, g.shape, g.device)
+    size = builder.pointwise("log", builder.pointwise("abs", g))
+    nothing = builder.full(-math.inf, g.dtype, g.shape, g.device)
+
+    def share(sign: str) -> Node:
+        part = builder.pointwise("where", builder.pointwise(sign, g, zero), size, nothing)
+        part = _turned(builder, builder.pointwise("sub", part, node), axis)
+        from_each = _turned(builder, builder.scan("logcumsumexp", part, axis), axis)
+        return builder.pointwise("exp", builder.pointwise("add", from_each, node.inputs[0]))
+
+    return [builder.pointwise("sub", share("gt"), share("lt"))]
 
 
 @inside

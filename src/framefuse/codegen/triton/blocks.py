@@ -22,7 +22,14 @@ ROW, TURN = 16384, (4096, 16)
 # The same of turns that look for a position (1.09, 1.31 and 1.08; by 16 warps 1.08, 1.10 and 1.04), and of squared
 # distances from the mean (float32 and bfloat16 1.09 and 1.25, with turns of 4096 1.02 and 1.12).
 TURN_PLACED, TURN_SQUARES = (4096, 8), (2048, 8)
-SCANNED = 2048  # elements of a row that one turn of a scan takes: chosen, 16 for each thread of 4 warps
+# Elements of a row that one turn of a scan takes, 8 for each thread, and 16 of one row where rows do not begin where
+# whole vectors do (H200, cumsum of 1024 rows of 65,535 float32: 0.31 ms by turns of 2048 and 16 warps, 0.17 by these;
+# of 65,535 rows of 1023 bfloat16 0.17 by two rows a program, 0.10).
+SCANNED = 1024
+# Points along memory and elements of a turn of a scan across it, 16 for each thread, where neighbours show and where
+# not (H200, cumsum over the first axis of 1024 x 65,536 float32: 0.28 ms by 64 points of 32 rows and 8 warps, 0.14 by
+# these; over the middle of 255 x 1023 x 257 float32 and bfloat16 0.54 and 0.48, 0.24 and 0.16).
+SCANNED_ACROSS, SCANNED_APART = (32, 1024), (128, 2048)
 # Points along memory, and turns' rows, where a reduction runs across it; the stages in which its turns overlap, and the
 # bytes of shared memory that the elements under way may take.
 ACROSS = 64, 32
@@ -165,8 +172,8 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
         turn, turners = AGAIN_APART[:2]
     turn = max(1, turn * share // 8)
     width = power(max(bound or 1 for bound in most) if fits else longest) if fits or short else turn
-    if any(isinstance(s, Accumulator) and s.running for s in statements(body)):
-        width = min(width, SCANNED)
+    scans = any(isinstance(s, Accumulator) and s.running for s in statements(body))
+    whole_row, width = width, min(width, SCANNED) if scans else width
     points = 1
     across = parallel is not None and is_across(kernel, parallel, loops)
     reduces = len(loops) == 1 and not across and not _stores(loops)
@@ -180,6 +187,8 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
         full = power(lanes) >= ACROSS[0] and _shows_neighbours(parallel, hints)
         wide = full and not heavy and _is_wide(loops)
         columns, deep = ACROSS_WIDE if wide else ACROSS
+        if scans:
+            columns, turn = SCANNED_ACROSS if full else SCANNED_APART
         points = min(columns, power(lanes))
         while points > 8 and -(-rows // points) < BUSY // 4:
             points //= 2
@@ -187,7 +196,9 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
         high = ACROSS_APART if (apart and not full) or (again and power(longest) <= ACROSS_HELD) else deep
         width = min(width, high * max(1, ACROSS[0] // max(8, power(lanes))))
         held = ALONE_APART * share // 16 if apart and full and not wide else held
-    elif parallel is not None:
+        if scans:
+            width, held = min(whole_row, max(1, turn * share // 8 // points)), share
+    elif parallel is not None and not (scans and width == SCANNED and longest % VECTOR):
         while points * 2 * width <= TILE * share // 8 and -(-rows // (points * 2)) >= BUSY and points < 64:
             points *= 2
     points = min(points, power(rows))
@@ -215,7 +226,9 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
     reduced = width >= REDUCED_FROM[placed] and len(loops) == 1 and not _stores(loops)
     share = REDUCED * share // 8 if reduced else share
     count = FEW if FEW_FROM <= width <= FEW_TO and share == A_THREAD[0][1] else warps(width, share)
-    if long:
+    if scans:
+        count = warps(width, 2 * share if longest % VECTOR and longest <= width else share)
+    elif long:
         count = REDUCED_LONG[1]
     elif not (fits or short):
         count = turners

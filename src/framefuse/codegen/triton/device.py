@@ -10,6 +10,8 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice as libdevice  # interpreted.py puts another in its place
 
+from framefuse.codegen.triton import maths
+
 
 @triton.jit
 def divide(x, y):
@@ -229,6 +231,52 @@ def add(x, y):
 @triton.jit
 def multiply(x, y):
     return x * y
+
+
+@triton.jit
+def log_add_exp(x, y):
+    """The logarithm of the sum of two exponentials, also of infinite ones."""
+    away = 0.0 - tl.abs(x - y)
+    if x.dtype == tl.float64:
+        more = libdevice.log1p(libdevice.exp(away))
+    else:
+        more = maths.log1p(tl.exp(away))
+    return largest(x, y) + tl.where(x == y, 0.6931471805599453, more)
+
+
+@triton.jit
+def logarithm(x):
+    if x.dtype == tl.float64:
+        return libdevice.log(x)
+    else:
+        return maths.log(x)
+
+
+@triton.jit
+def exponential(x):
+    """Of what is not above zero, and of which little is far below it."""
+    if x.dtype == tl.float64:
+        return libdevice.exp(x)
+    else:
+        return tl.exp(x)
+
+
+@triton.jit
+def log_sums(x, carry, AXIS: tl.constexpr):
+    """The logarithms of sums of exponentials up to each element along a dimension, behind those that ``carry`` stands
+    for. Exponentials of distances from the largest are added up, unless some element is so far below it that its own
+    digits would be lost, or is infinite or NaN: an infinitely small one adds nothing.
+    """
+    top = largest(tl.expand_dims(tl.reduce(x, AXIS, largest), AXIS), carry)
+    finite = tl.where(x == float("-inf"), float("inf"), x)
+    least = tl.expand_dims(tl.reduce(finite, AXIS, smallest), AXIS)
+    near = (top - tl.maximum(least, carry) <= 16.0) | (top == float("-inf"))
+    if tl.min(near.to(tl.int32)) == 1:
+        base = tl.where(top == float("-inf"), 0.0, top)
+        result = logarithm(exponential(carry - base) + tl.cumsum(exponential(x - base), AXIS)) + base
+    else:
+        result = log_add_exp(tl.associative_scan(x, AXIS, log_add_exp), carry)
+    return result
 
 
 @triton.jit

@@ -162,13 +162,16 @@ class Loops:
         what the turns behind it begin with.
         """
         name, (carry,) = running.accumulator.name, running.parts
+        if self.open == running.own:  # what the row begins with
+            self.b.line(f"{carry} = {reductions.joined(running.op, [carry], [value.typed])}")
+            return
         (place,) = self.open - running.own
         text, mask = value.typed, self.values.mask(self.open - running.own).text
         if place not in value.axes:
             text = f"tl.broadcast_to({text}, {self.values.tile_shape(value.axes | {place})})"
         if mask:
             text = f"tl.where({mask}, {text}, {reductions.identity(running.op, running.compared)})"
-        here = self.b.named(reductions.joined(running.op, [carry], [reductions.scanned(running.op, text, place)]), name)
+        here = self.b.named(reductions.scanned(running.op, carry, text, place), name)
         dimension = next(d for d in self.blocks.loops.values() if d.place == place)
         last = f"{self._range(dimension)} == BLOCK{place} - 1"
         total = f"tl.sum(tl.where({last}, {here}, {reductions.nothing(running.compared)}), {place})"

@@ -14,7 +14,8 @@ from framefuse.ir.dtypes import FLOAT32, DType
 from framefuse.ir.loops import Accumulator
 
 SCANS = {"sum": "add", "prod": "multiply", "max": "largest", "min": "smallest"}
-FOLDS = {"prod": "multiply", "max": "largest", "min": "smallest", "argmax": "larger_first", "argmin": "smaller_first"}
+FOLDS = {"prod": "multiply", "max": "largest", "min": "smallest", "argmax": "larger_first", "argmin": "smaller_first",
+         "logaddexp": "log_add_exp"}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ def identity(op: str, dtype: DType) -> str:
         return str(op == "all")
     if op in ("sum", "prod"):
         return literal(float(op == "prod") if dtype.is_float else int(op == "prod"))
-    lowest = op in ("max", "argmax")
+    lowest = op in ("max", "argmax", "logaddexp")
     if dtype.is_float:
         return literal(-math.inf if lowest else math.inf)
     if dtype.kind == "bool":
@@ -68,9 +69,11 @@ def nothing(dtype: DType) -> str:
     return literal(-0.0 if dtype.is_float else 0)
 
 
-def scanned(op: str, text: str, axis: int) -> str:
-    """Of each element along a dimension: those up to it made one."""
-    return f"tl.associative_scan({text}, {axis}, device.{SCANS[op]})"
+def scanned(op: str, carry: str, text: str, axis: int) -> str:
+    """Of each element along a dimension: those up to it made one, behind what was ``carry``."""
+    if op == "logaddexp":
+        return f"device.log_sums({text}, {carry}, {axis})"
+    return joined(op, [carry], [f"tl.associative_scan({text}, {axis}, device.{SCANS[op]})"])
 
 
 def joined(op: str, parts: Sequence[str], more: Sequence[str]) -> str:

@@ -60,6 +60,7 @@ class Group:
     cells: dict[tuple[Node, Index, Mask], Cell] = field(default_factory=dict)
     reduces: list[Cell] = field(default_factory=list)
     scans: list[Cell] = field(default_factory=list)
+    backwards: bool = False
     counter: int = 0
     adds: bool = False
 
@@ -140,9 +141,11 @@ class Group:
             except Split as split:
                 self.split(split)
 
-    def expand_scan(self, cell: Cell, axes: tuple[Symbol, ...]) -> None:
-        """Decides that the kernel scans along ``axes``."""
-        cell.kind, cell.inner = "scan", axes
+    def expand_scan(self, cell: Cell) -> None:
+        """Decides that the kernel scans, where :meth:`may_scan` says so."""
+        found = scanned_axes(self, cell)
+        assert found is not None
+        cell.kind, (cell.inner, self.backwards) = "scan", found
         self.scans.append(cell)
         while True:
             try:
@@ -252,13 +255,16 @@ class Group:
 
     def covered(self, cell: Cell) -> frozenset[Symbol] | None:
         """The axes over which the index of ``cell`` takes each element of its node exactly once, else None."""
-        if cell.mask:
+        return self.covered_by(cell.node, cell.index, cell.mask)
+
+    def covered_by(self, node: Node, index: Index, mask: Mask) -> frozenset[Symbol] | None:
+        """The same of an index of ``node`` where ``mask`` holds."""
+        if mask:
             return None
-        node = cell.node
         count = ZERO + 1
         for size in node.shape:
             count = count * size
-        order = dense_axes(address(cell.index, row_major(node.shape)), count, self.axes)
+        order = dense_axes(address(index, row_major(node.shape)), count, self.axes)
         return None if order is None else frozenset(order)
 
     def size_hint(self, axes: Sequence[Symbol] | frozenset[Symbol]) -> int:
@@ -269,13 +275,18 @@ class Group:
         return total
 
 
-def scanned_axes(group: Group, cell: Cell) -> tuple[Symbol, ...] | None:
-    """The axes along which the kernel would scan, in the order of positions; None where its loops are not those."""
-    if cell.mask or group.covered(cell) != frozenset(group.domain):
-        return None
-    axis = cell.node.attr("axis")
-    axes = dense_axes(cell.index[axis], cell.node.shape[axis], group.axes)
-    return None if axes is None else tuple(reversed(axes))
+def scanned_axes(group: Group, cell: Cell) -> tuple[tuple[Symbol, ...], bool] | None:
+    """The axes along which the kernel would scan, in the order of positions, and whether from their ends on; None where
+    its loops are not those.
+    """
+    node, axis, turned = cell.node, cell.node.attr("axis"), list(cell.index)
+    turned[axis] = node.shape[axis] - 1 - cell.index[axis]
+    for index, backwards in ((cell.index, False), (tuple(turned), True)):
+        if group.covered_by(node, index, cell.mask) == frozenset(group.domain):
+            axes = dense_axes(index[axis], node.shape[axis], group.axes)
+            if axes is not None:
+                return tuple(reversed(axes)), backwards
+    return None
 
 
 def reduced_axes(node: Node) -> tuple[int, ...]:

@@ -261,8 +261,8 @@ class Grouping:
 
     def may_scan(self, group: Group, cell: Cell) -> bool:
         """Whether the loops of a kernel have the elements of a scan in order, and those of its other scans."""
-        axes = scanned_axes(group, cell)
-        return axes is not None and all(axes == other.inner for other in group.scans)
+        found = scanned_axes(group, cell)
+        return found is not None and all(found == (other.inner, group.backwards) for other in group.scans)
 
     def read(self, group: Group, node: Node, number: int, view: View | None) -> None:
         """Notes that ``group`` needs an operand in memory: as a view of its base, or (None) by itself."""
@@ -372,7 +372,7 @@ class Grouping:
             inner, axes = inner_index(group, cell)
             group.expand_reduce(cell, inner, axes)
         elif TABLE[cell.node.op].kind == "scan":
-            group.expand_scan(cell, scanned_axes(group, cell) or ())
+            group.expand_scan(cell)
         else:
             group.expand(cell)
 

@@ -33,7 +33,7 @@ from framefuse.ir.loops import (
 )
 from framefuse.ir.numbers import Expr, Real, Symbol, ceildiv, expr, minimum, product
 
-SCANS = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
+SCANS = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min", "logcumsumexp": "logaddexp"}
 ACCUMULATORS = {"amax": "max", "amin": "min"}
 
 
@@ -119,10 +119,13 @@ class Nest:
         outer.body.append(Loop(symbol, self.emitter.parameters.index(extent), tuple(scope.body), kind))
 
     @contextmanager
-    def axis(self, axis: Symbol, kind: LoopKind) -> Iterator[Scope]:
-        """The loop over one axis of the group."""
+    def axis(self, axis: Symbol, kind: LoopKind, backwards: bool = False) -> Iterator[Scope]:
+        """The loop over one axis of the group, from its end on if ``backwards``."""
         symbol = self.new_axis()
-        self.emitter.parameters.name(axis, symbol.expr)
+        place = symbol.expr
+        if backwards:
+            place = self.emitter.parameters.index(self.loops.extents[axis]) - 1 - place
+        self.emitter.parameters.name(axis, place)
         with self.loop((axis,), symbol, self.loops.extents[axis], kind) as scope:
             yield scope
 
@@ -158,9 +161,9 @@ class Nest:
         dtype = node.dtype if node.op in ("sum", "prod") else node.inputs[0].dtype
         return Accumulator(name, ACCUMULATORS.get(node.op, node.op), compute(dtype))
 
-    def begin_scans(self) -> None:
-        """Declares the accumulators of scans at the end of the innermost scope."""
-        for cell in self.group.scans:
+    def begin_scans(self, scans: Sequence[Cell] | None = None) -> None:
+        """Declares the accumulators of scans at the end of the innermost scope: of the group's, if none are given."""
+        for cell in self.group.scans if scans is None else scans:
             running = Accumulator(self.emitter.fresh("a"), SCANS[cell.node.op], cell.node.dtype, running=True)
             self.emitter.running[cell] = running
             self.emitter.scopes[-1].body.append(running)

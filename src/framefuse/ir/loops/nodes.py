@@ -124,9 +124,9 @@ class Let:
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """Starts a reduction: ``op`` one of sum prod max min argmax argmin any all squares (``max``/``min`` propagate NaN;
-    ``argmax``/``argmin``: first index wins, NaN wins; ``squares``: the squared distances from the mean, summed, which
-    emitters of tiles know).
+    """Starts a reduction: ``op`` one of sum prod max min argmax argmin any all squares logaddexp (``max``/``min``
+    propagate NaN; ``argmax``/``argmin``: first index wins, NaN wins; ``squares``: the squared distances from the mean,
+    summed, and ``logaddexp``: the logarithm of the sum of exponentials, both of which emitters of tiles know).
 
     Declared outside the loop that feeds it and read as ``Local(name)`` after that loop. Declared inside a vector loop
     it is one accumulator per lane. ``dtype`` is the accumulation dtype (argmax: int64 result, ``dtype`` of the

@@ -52,6 +52,7 @@ SMALL = {
     ],
     "stages": [
         *((costs, "GPU_PROGRAMS", 1 << 14), (costs, "GPU_ALONE", 0), (costs, "GPU_CHUNK", (2, 2)), (blocks, "BUSY", 1)),
+        *((costs, "GPU_SEGMENT", (2, 2)), (costs, "GPU_SEGMENTS", 1)),
     ],
 }  # fmt: skip
 

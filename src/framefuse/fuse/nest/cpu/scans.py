@@ -26,7 +26,7 @@ def scan_kernel(nest: Nest, only: Sweep, title: str, work: Expr) -> Built:
         if not axes:
             nest.point(only, ())
             return
-        with nest.axis(axes[0], LoopKind.SERIAL):
+        with nest.axis(axes[0], LoopKind.SERIAL, group.backwards):
             turns(axes[1:])
 
     def row() -> None:

@@ -10,7 +10,7 @@ from framefuse.fuse.nest.forms import rows_of, runs_of, title_of, work_of
 from framefuse.fuse.nest.gpu.decode import gpu_nest
 from framefuse.fuse.nest.gpu.pointwise import pointwise
 from framefuse.fuse.nest.gpu.rows import rows_kernel
-from framefuse.fuse.nest.gpu.scans import scan_kernel
+from framefuse.fuse.nest.gpu.scans import scan_kernels
 from framefuse.fuse.nest.gpu.two_stages import chunk_of, two_stages
 from framefuse.fuse.nest.nest import Built
 from framefuse.fuse.nest.sweeps import sweeps_of
@@ -19,12 +19,14 @@ from framefuse.ir.target import Target
 
 
 def build_kernels(group: Group, strides_of: Callable[[Node], Strides], target: Target) -> list[Built]:
-    """The kernels of a group in the order in which they run: one, or two for a reduction to few results."""
+    """The kernels of a group in the order in which they run: one, or several for a reduction to few
+    results and for scans of few rows.
+    """
     nest = gpu_nest(group, strides_of)
     title = title_of(group)
     sweeps = sweeps_of(nest.shape)
     if group.scans:
-        return [scan_kernel(nest, sweeps[0], title, work_of(nest, sweeps))]
+        return scan_kernels(nest, sweeps[0], title, work_of(nest, sweeps), target.units)
     if group.rows is None:
         return [pointwise(nest, sweeps[0], title, work_of(nest, sweeps))]
     rows, vector = rows_of(nest, sweeps)
