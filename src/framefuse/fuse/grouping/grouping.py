@@ -283,7 +283,7 @@ class Grouping:
             return False
         if TABLE[node.op].kind == "reduce":
             return len(users) == 1 and all(self.may_reduce(g, cells) for g, cells in users.items())
-        if node.op in ("full", "iota"):
+        if node.op in ("full", "iota") or self.widens_memory(node):
             return True
         cells = [(group, cell) for group, uses in users.items() for cell in uses]
         if len(cells) == 1 and not any(symbol.name.startswith("@t") for p in cells[0][1].index for symbol in p.symbols):
@@ -305,6 +305,14 @@ class Grouping:
                 return True
         repeated = sum(self.visits(group, cell) for group, cell in cells[1:])
         return weight.loads <= loads[1] and weight.time * repeated < costs.REPEATED_WORK
+
+    def widens_memory(self, node: Node) -> bool:
+        """Whether a value is a narrower one in more bytes: a GPU keeps the narrower one, if either has to be kept."""
+        target = self.setting.targets(node.device)
+        if node.op != "cast" or target is None or not target.tiles:
+            return False
+        narrow = node.inputs[0].dtype
+        return narrow.is_float and node.dtype.is_float and narrow.size < node.dtype.size
 
     def widens(self, node: Node) -> bool:
         """Whether a large value is computed from narrower elements at little cost, of no more bytes than its own."""
@@ -524,12 +532,22 @@ class Grouping:
         return covered > group.rows and inner in passes and self.streams(group, cell, inner)
 
     def streams(self, group: Group, cell: Cell, inner: frozenset[Symbol]) -> bool:
-        """Whether a row kernel reads and writes the cell along its memory, not across it: one of tiles turns it."""
+        """Whether a row kernel reads and writes the cell along its memory, not across it: one of tiles turns it, and
+        has neighbouring rows side by side where all that it reads lies so.
+        """
         target, order = self.setting.targets(cell.node.device), self.orders.get(cell.node)
         last = (order or range(len(cell.index)))[-1]
-        if not cell.index[last].symbols & inner:
-            return group.size_hint(inner) <= costs.ACROSS
         tiles = target is not None and target.tiles
+        if not cell.index[last].symbols & inner:
+            if group.size_hint(inner) <= costs.ACROSS:
+                return True
+            rows = group.rows or frozenset()
+
+            def lies_in_rows(axis: int) -> bool:
+                symbols = cell.index[axis].symbols
+                return bool(symbols) and symbols <= rows
+
+            return tiles and lies_in_rows(last) and not reads_across(cell.node, self.orders, lies_in_rows)
         return not (tiles and reads_across(cell.node, self.orders, lambda axis: bool(cell.index[axis].symbols & inner)))
 
     # ---- order

@@ -33,9 +33,11 @@ def either(rank: int) -> tuple[Order, Order]:
 
 
 def shown_order(output: Output, hints: Mapping[Symbol, int]) -> Order | None:
-    """The order in which the program gets an output: as a library call gave it to eager, else as the output says."""
+    """The order in which the program gets an output: as a library call gave it to eager, else as the output says. What
+    a backward alone gets, which is no value of the trace, lies as is best.
+    """
     node = output.node
-    if output.input is not None:
+    if output.input is not None or output.value < 0:
         return None
     if node.op == "result":
         return order_of_strides(node, hints) if node.strides is not None else None

@@ -132,6 +132,24 @@ def test_a_result_that_leaves_is_copied_back(eager_to_turn):
     assert state.dispatch.hits and channels_last(state.products[0].stages.code.schedule)
 
 
+def test_what_only_a_backward_gets_is_not_copied_back(eager_to_turn):
+    """What forward saves of a convolution lies channels-last, and so does what the backward sums up with it."""
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3))
+    compiled = framefuse.compile(lambda x: net[1](net[0](x).sin()).cos())
+    for batch in (2, 2, 3):
+        x = drawn(batch)
+        found, expected = compiled(x), net[1](net[0](x).sin()).cos()
+        same([found], [expected], rtol=1e-4, atol=1e-5)
+        gradients = [torch.autograd.grad(value.sum(), net.parameters()) for value in (found, expected)]
+        same(*gradients, rtol=1e-3, atol=1e-3)
+    state = compiled_function(compiled)
+    schedule = state.products[-1].stages.code.schedule
+    assert state.dispatch.hits and channels_last(schedule)
+    values = schedule.graph.outputs
+    saved = [value.node for value in values if value.value < 0 and len(value.node.shape) == 4 and value.node.strides]
+    assert saved and all(node.op == "result" for node in saved)
+
+
 def test_what_gains_nothing_stays():
     """A convolution between norms over groups, and one whose weight is larger than what it reads."""
     net = nn.Sequential(nn.GroupNorm(2, 8), nn.Conv2d(8, 8, 3), nn.GroupNorm(2, 8)).eval()
