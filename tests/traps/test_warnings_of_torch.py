@@ -1,7 +1,9 @@
-"""Warnings that torch's C code gives at each call come at each compiled call too, at the program's own line."""
+"""Warnings that torch's C code or a library gives at each call come at each compiled call too, at the same line."""
 
 from __future__ import annotations
 
+import re
+import sys
 import warnings
 
 import pytest
@@ -70,6 +72,15 @@ def resized_results(x):
     return torch.max(x, 1, out=given), given
 
 
+def warned_by_a_library(x):
+    if sys.version_info >= (3, 13):
+        re.sub("a", "b", "aaaa", x.shape[0])  # noqa: B034  a position that is deprecated
+    else:
+        re.template("a")  # type: ignore[attr-defined]
+    return x * 2
+
+
+row(warned_by_a_library, (3, 4), (3, 4), (5, 2), (3, 4), add=ROWS.trap(MOST, 0))
 row(resized_result, (3, 4), (3, 4), (5, 2), (2,), (3, 4), add=ROWS.trap(MOST, 0))
 row(resized_results, (3, 4), (3, 4), (5, 2), (3, 4))
 row(deviation_of_one, (3, 4), (3, 4), (5, 2), (3, 4))

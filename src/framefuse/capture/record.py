@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import types
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -20,6 +20,7 @@ from framefuse.capture.exits.resume_points import ResumePoint, ResumePoints
 from framefuse.capture.exits.snapshot import Unrepresentable, take
 from framefuse.capture.facts.settle import settle
 from framefuse.capture.facts.sources import Sources
+from framefuse.capture.program import leaves
 from framefuse.capture.program.breaks import Break
 from framefuse.capture.program.decoded import decode
 from framefuse.capture.program.frame import Frame, InterpretedGenerator, bind_locals
@@ -34,6 +35,7 @@ from framefuse.capture.recording.tracked_calls import settle_views
 from framefuse.capture.run import interpreter
 from framefuse.errors import Reason
 from framefuse.ir.facts import Assumptions, Source
+from framefuse.ir.native_warnings import Hearing
 from framefuse.ir.source import Line, written_at
 from framefuse.ir.stops import reason
 from framefuse.ir.trace import Build, Effect, Trace, outside
@@ -287,7 +289,8 @@ class _Run:
         outcome: tuple[Value, ...] = ()
         if target is not None:
             try:
-                outcome = (target(*args, **kwargs),)
+                with self._heard(target):
+                    outcome = (target(*args, **kwargs),)
             except BaseException as raised:
                 error = raised
                 outcome = (None,)
@@ -320,9 +323,14 @@ class _Run:
             return
         args, kwargs = self.machine.exits.hand_over(stop.args_of_target, stop.kwargs, {})
         try:
-            self.owed = (self.machine.natives.handling(stop.target, args, kwargs), stop.continuation)
+            with self._heard(stop.target):
+                self.owed = (self.machine.natives.handling(stop.target, args, kwargs), stop.continuation)
         except BaseException as raised:
             self.error = raised
+
+    def _heard(self, target: Function) -> AbstractContextManager[None]:
+        """Within it what C code warns is put down to the program's line. Python code warns where it stands."""
+        return Hearing(self.recorder.tell) if type(target) in leaves.NATIVE_KINDS else nullcontext()
 
     def _compiled(self, point: ResumePoint, values: tuple[Value, ...]) -> Recording:
         """The rest of the call by compiled code."""

@@ -10,11 +10,11 @@ from collections import defaultdict, deque
 import torch
 
 from framefuse.capture.callables.dict_views import copied, given, view
+from framefuse.capture.callables.library_warnings import overheard
 from framefuse.capture.callables.mutations import MUTATORS, insert_default, mutate
 from framefuse.capture.callables.policy import Policy, policy_of, stop_of
 from framefuse.capture.callables.random_calls import of_generator
 from framefuse.capture.callables.steps import replayed, says_once
-from framefuse.capture.callables.torch_warnings import overheard
 from framefuse.capture.callables.unseen import HASHING, after_call, before_call, key_in, runs_methods, shown, walks
 from framefuse.capture.facts.atoms import ATOMS, CONTAINERS
 from framefuse.capture.facts.numbers import TRACKED, bare, key_of, pin_nested, plain_number, reads_values
@@ -226,7 +226,7 @@ class Natives:
         if any(type(part) in TRACKED for part in args) or any(type(part) in TRACKED for part in kwargs.values()):
             args = tuple([part.plain() if type(part) in TRACKED else part for part in args])
             kwargs = {key: part.plain() if type(part) in TRACKED else part for key, part in kwargs.items()}
-        return self.handling(target, args, kwargs)
+        return overheard(self.machine, target, lambda: self.handling(target, args, kwargs))
 
     def _hand_over(self, target: Value, args: Arguments, kwargs: Keywords) -> None:
         """Python code of the library is about to look into its arguments."""

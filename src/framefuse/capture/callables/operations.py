@@ -22,6 +22,7 @@ from framefuse.capture.program.lookups import goes_by_index, python_method, type
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.program.services import Attempt
 from framefuse.ir.classes import immutable
+from framefuse.ir.native_warnings import Hearing
 from framefuse.ir.values import Function, Value
 
 SYMBOLS = {
@@ -205,7 +206,11 @@ class Operations:
             contents.guard_deep_contents(left)
         if sources.knows(right):
             contents.guard_deep_contents(right)
-        frame.stack.append(function(left, right))
+        if "numpy" in (kind.__module__, other.__module__):  # whose C code warns
+            with Hearing(self.recorder.tell):
+                frame.stack.append(function(left, right))
+        else:
+            frame.stack.append(function(left, right))
         return None
 
     def _may_move(self, *values: Value) -> bool:

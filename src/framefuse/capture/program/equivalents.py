@@ -13,6 +13,8 @@ from framefuse.capture.program.parallel import activate
 from framefuse.ir.values import Value
 
 NO_ELEMENT = "arg is an empty sequence" if sys.version_info < (3, 12) else "iterable argument is empty"
+_GIVEN = "iter(object, sentinel): object" if sys.version_info[:2] == (3, 12) else "iter(v, w): v"
+NO_CALLABLE = f"{_GIVEN} must be callable"
 ABSENT = object()
 
 
@@ -157,13 +159,7 @@ def order_by_less(keys: list[Value], reverse: bool) -> list[int]:
     order = [*range(len(keys))]
     if reverse:
         order.reverse()
-    sorted_to = min(len(order), 2)
-    if sorted_to == 2:
-        falls = bool(keys[order[1]] < keys[order[0]])
-        while sorted_to < len(order) and bool(keys[order[sorted_to]] < keys[order[sorted_to - 1]]) is falls:
-            sorted_to += 1
-        if falls:
-            order[:sorted_to] = order[:sorted_to][::-1]
+    sorted_to = first_run(order, keys)
     for place in range(sorted_to, len(order)):
         pivot, low, high = order[place], 0, place
         while low < high:
@@ -176,6 +172,48 @@ def order_by_less(keys: list[Value], reverse: bool) -> list[int]:
     if reverse:
         order.reverse()
     return order
+
+
+def _first_run(order: list[int], keys: list[Value]) -> int:
+    """How many places are in order from the start; those of keys that fall are turned around. Up to CPython 3.12."""
+    length = min(len(order), 2)
+    if length == 2:
+        falls = bool(keys[order[1]] < keys[order[0]])
+        while length < len(order) and bool(keys[order[length]] < keys[order[length - 1]]) is falls:
+            length += 1
+        if falls:
+            order[:length] = order[:length][::-1]
+    return length
+
+
+def _first_run_with_equals(order: list[int], keys: list[Value]) -> int:
+    """As above, from CPython 3.13 on: among keys that fall there may be equal ones, and what rises behind them is part
+    of the run.
+    """
+    length, whole = 1, len(order)
+    while length < whole and not keys[order[length]] < keys[order[length - 1]]:
+        length += 1
+    if length >= whole or (length > 1 and keys[order[0]] < keys[order[length - 1]]):
+        return min(length, whole)
+    order[:length] = order[:length][::-1]  # equal ones keep their order when all are turned
+    length, equal = length + 1, 0
+    while length < whole:
+        if keys[order[length]] < keys[order[length - 1]]:
+            order[length - 1 - equal : length] = order[length - 1 - equal : length][::-1]
+            equal = 0
+        elif keys[order[length - 1]] < keys[order[length]]:
+            break
+        else:
+            equal += 1
+        length += 1
+    order[length - 1 - equal : length] = order[length - 1 - equal : length][::-1]
+    order[:length] = order[:length][::-1]
+    while length < whole and not keys[order[length]] < keys[order[length - 1]]:
+        length += 1
+    return length
+
+
+first_run = _first_run if sys.version_info < (3, 13) else _first_run_with_equals
 
 
 def max_(*values: Value, key: Value = None, default: Value = ABSENT) -> Value:
@@ -273,7 +311,7 @@ def _called(function: Value, *args: Value) -> Value:
 def until_(function: Value, sentinel: Value) -> Value:
     """``iter(function, sentinel)``."""
     if not callable(function):
-        raise TypeError("iter(v, w): v must be callable")
+        raise TypeError(NO_CALLABLE)
     return _results_until(function, sentinel)
 
 

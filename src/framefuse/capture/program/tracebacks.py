@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 from collections.abc import Iterator
 
@@ -70,26 +71,16 @@ def entry(following: types.TracebackType | None, frame: Frame) -> types.Tracebac
 
 
 def shown(frame: Frame, local: dict[str, Value] | None = None) -> types.FrameType:
-    """A frame object of Python's that shows the function, file and lines of an interpreted frame, and ``found`` as its
+    """A frame object of Python's that shows the function, file and lines of an interpreted frame, and ``local`` as its
     locals.
 
-    A code object with the user's names and lines is run until it fails: Python makes frames in no other way. A
-    generator calls it, since the frame of a generator that has ended has none before it: a program that keeps an
-    exception would keep the recorder's frames, with all they hold, in a cycle.
+    It is that of a generator that was never started, with the user's names and lines: it has no frame before it. Others
+    keep the frames of those who called them, so that a program that keeps an exception would keep the recorder's.
     """
     code = frame.code
     if code.stub is None:
         code.stub = _stub(code.code)
-    try:
-        next(_run(code.stub, frame.globals, {} if local is None else local))
-    except ZeroDivisionError as error:
-        return error.__traceback__.tb_next.tb_next.tb_frame  # type: ignore[union-attr]
-    raise AssertionError("the stub returned")
-
-
-def _run(stub: types.CodeType, variables: dict[str, Value], local: dict[str, Value]) -> Iterator[None]:
-    exec(stub, variables, local)
-    yield
+    return eval(code.stub, frame.globals, {} if local is None else local).gi_frame  # type: ignore[no-any-return]
 
 
 def variables(frame: Frame) -> dict[str, Value]:
@@ -106,14 +97,17 @@ def variables(frame: Frame) -> dict[str, Value]:
     return bound
 
 
-FAILING = compile("1 // 0", "", "exec")
+def _never_started() -> Iterator[None]:
+    yield
 
 
 def _stub(code: types.CodeType) -> types.CodeType:
-    """Code that fails at once, under the name and lines of ``code`` and as long as that."""
-    body = FAILING.co_code
-    body += body[-2:] * ((len(code.co_code) - len(body)) // 2)  # the last instruction is never reached
-    return FAILING.replace(
+    """The code of a generator under the name and lines of ``code`` and as long as that."""
+    stub = _never_started.__code__
+    body = stub.co_code
+    body += body[-2:] * ((len(code.co_code) - len(body)) // 2)
+    return stub.replace(
         co_code=body, co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname,
         co_firstlineno=code.co_firstlineno, co_linetable=code.co_linetable, co_exceptiontable=b"",
+        co_flags=inspect.CO_GENERATOR,
     )  # fmt: skip

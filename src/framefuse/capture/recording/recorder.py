@@ -422,7 +422,7 @@ class Recorder:
         if prepared is None or not self.alive:
             return function(*args, **kwargs)
         try:
-            with Hearing(self._tell):
+            with Hearing(self.tell):
                 out = function(*args, **kwargs)
         except Exception as error:  # whether it fails, and its text, may depend on sizes and values
             self.kill("raises", type(error).__name__)
@@ -431,7 +431,7 @@ class Recorder:
             self._note(function, name, args, kwargs, prepared, out)
         return out
 
-    def _tell(self, warning: Warning) -> None:
+    def tell(self, warning: Warning) -> None:
         """A warning of C, which the program gets as if it had made the call itself."""
         frame = self.machine.frames[-1] if self.machine is not None else None
         line = frame.code.line(frame.step - 1) if frame is not None else Line("sys", 0, "")

@@ -1,4 +1,6 @@
-"""Hears the warnings of torch's own Python functions, and has them told at later calls as the program's own are."""
+"""Hears the warnings of Python functions of libraries that run as they are, and has them told at later calls as the
+program's own are.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ def overheard(machine: Machine, target: Function, call: Callable[[], Value]) -> 
     """What ``call`` gives, which calls ``target``. Whoever has put a function of their own in the place of
     ``warnings.warn`` hears it now alone.
     """
-    if warnings.warn is not WARN or getattr(target, "__globals__", {}).get("warnings") is not warnings:
+    if warnings.warn is not WARN or type(target) is not types.FunctionType:
         return call()
     ear = functools.partial(_hear, machine, target, threading.get_ident())
     warnings.warn = ear
@@ -47,16 +49,16 @@ def _hear(
     source: Value = None,
     **more: Value,
 ) -> None:
-    """Warns as ``warnings.warn`` would where torch stands, and notes it."""
+    """Warns as ``warnings.warn`` would where the library stands, and notes it."""
     if threading.get_ident() != thread or more:
         WARN(message, category, stacklevel + 1, source, **more)
         return
-    inside = _frames_of_torch(sys._getframe(1))
+    inside = _frames_of_library(sys._getframe(1))
     level = stacklevel - len(inside)
     kind = type(message) if isinstance(message, Warning) else category or UserWarning
     told: Function = WARN
     args: Arguments = (message, category, level, source)
-    if level < 1:  # put down to a line of torch's own
+    if level < 1:  # put down to a line of its own
         told, args = _warn_at, (message, category, inside[max(stacklevel, 1) - 1])
     with torch._C.DisableTorchFunction(), unheard():
         text = message if type(message) is str and source is None else None
@@ -71,8 +73,8 @@ def _hear(
 Place = tuple[dict[str, Value], str, int]  # globals, file and line
 
 
-def _frames_of_torch(frame: types.FrameType | None) -> list[Place]:
-    """The frames from the one that warns to where framefuse called torch, innermost first."""
+def _frames_of_library(frame: types.FrameType | None) -> list[Place]:
+    """The frames from the one that warns to where framefuse called the function, innermost first."""
     found: list[Place] = []
     while frame is not None and not is_framefuse(frame):
         found.append((frame.f_globals, frame.f_code.co_filename, frame.f_lineno))
