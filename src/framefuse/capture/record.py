@@ -302,6 +302,9 @@ class _Run:
                 machine.release()
                 return self._compiled(point, (*outcome, *values))
         self.visited.add(id(point))
+        given = (value for place, value in enumerate(values, 1) if place not in self.carried)
+        if outcome and any(outcome[0] is value for value in given):  # what a weak reference gives, for one
+            self.carried -= {0}
         try:
             self.renew(point, (*outcome, *values))
             if not self.segments:  # compiling was vain
