@@ -5,7 +5,7 @@ VENV    ?= .venv
 TORCH   ?= torch==2.13.0
 WORKERS ?= 2
 OUT     ?= demo-out
-# The operator database counts its coverage over one process, so it runs in one of its own.
+# The operator database counts its coverage over one process, so it runs in one of its own beside the others.
 OPINFO  := tests/unit/test_opinfo.py tests/unit/lower/test_opinfo.py tests/unit/autodiff/test_opinfo.py
 
 PY    := $(VENV)/bin/python
@@ -25,8 +25,9 @@ demo: $(VENV)/.built ## the op chain and a handful of models against eager and t
 
 test: $(VENV)/.built lint ## everything CI checks: extension without warnings, ruff, mypy, all tests
 	@if [ -f tests/native/run_other_pythons.sh ]; then bash tests/native/run_other_pythons.sh; fi
-	@$(PY) -m pytest -q $(OPINFO)
-	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(addprefix --ignore=,$(OPINFO))
+	@$(PY) -m pytest -q $(OPINFO) > $(VENV)/opinfo.log 2>&1 & database=$$!; \
+	$(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(addprefix --ignore=,$(OPINFO)); rest=$$?; \
+	wait $$database; failed=$$?; cat $(VENV)/opinfo.log; exit $$((rest || failed))
 
 gpu: $(VENV)/.built ## the tests that need a GPU, with what they measured
 	@$(PY) -m pytest -q -rPs -m gpu tests/gpu

@@ -156,8 +156,8 @@ def damage_files(caches: Caches, count: int, draw: random.Random) -> int:
         (name, key): folder.folder / f"{key}.o" for name, folder in caches.folders.items() for key in folder.names()
     }
     good = {entry: path.read_bytes() for entry, path in files.items()}
-    met = 0
-    for number in range(count):
+    met = damaged = 0
+    for _ in range(count):
         entry = draw.choice(list(files))
         others = [content for other, content in good.items() if other != entry]
         content = draw.choice(WAYS)(good[entry], others, draw)
@@ -165,10 +165,11 @@ def damage_files(caches: Caches, count: int, draw: random.Random) -> int:
             continue
         files[entry].write_bytes(content)
         assert caches.folders[entry[0]].read(entry[1]) is None, f"{entry} was read, though damaged"
-        if number % CALLS == 0:
+        if damaged % CALLS == 0:
             for function in caches.functions:
                 caches.call(function, 4)
             met += 1
+        damaged += 1
         files[entry].write_bytes(good[entry])
     return met
 

@@ -79,11 +79,12 @@ def _tensors(
     if expected.layout is not torch.strided:
         found, expected, exact = found.to_dense(), expected.to_dense(), None
     mine, eager = found.detach().resolve_conj().resolve_neg(), expected.detach().resolve_conj().resolve_neg()
-    if torch.equal(mine, eager):
-        return ""
     if eager.is_complex():
         truth = torch.view_as_real(exact.detach().resolve_conj()) if exact is not None and exact.is_complex() else None
-        return numbers(torch.view_as_real(mine), torch.view_as_real(eager), truth, flow, factor)
+        mine, eager = torch.view_as_real(mine), torch.view_as_real(eager)
+        return "" if torch.equal(mine, eager) else numbers(mine, eager, truth, flow, factor)
+    if torch.equal(mine, eager):
+        return ""
     if not eager.is_floating_point():
         wrong = mine != eager
         return f"{mine[wrong][:4].tolist()}, eager {eager[wrong][:4].tolist()}"

@@ -142,8 +142,11 @@ def test_positions_of_extremes_are_found_in_two_stages(op, axes, monkeypatch):
         check(graph, schedule, values)
 
 
-@pytest.mark.parametrize("op", ["argmax", "argmin"])
-@pytest.mark.parametrize(("axis", "shape"), [(1, (3, 17000)), (0, (2100, 70)), (0, (2100, 64))], ids=str)
+@pytest.mark.parametrize(
+    ("op", "axis", "shape"),
+    [("argmax", 1, (3, 17000)), ("argmin", 1, (3, 17000)), ("argmax", 0, (2100, 70)), ("argmin", 0, (2100, 64))],
+    ids=str,
+)
 def test_positions_of_extremes_over_turns(op, axis, shape, monkeypatch):
     """The first of equal ones, where lanes meet them one after the other; the first position where all are infinite."""
     monkeypatch.setattr(costs, "GPU_ALONE", 1 << 30)
