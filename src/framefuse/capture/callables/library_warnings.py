@@ -62,7 +62,9 @@ def _hear(
         told, args = _warn_at, (message, category, inside[max(stacklevel, 1) - 1])
     with torch._C.DisableTorchFunction(), unheard():
         text = message if type(message) is str and source is None else None
-        if text is not None and Hearers(machine).of_warnings(text, kind, level if level >= 1 else None):
+        if not machine.recorder.alive:
+            pass  # it is only told
+        elif text is not None and Hearers(machine).of_warnings(text, kind, level if level >= 1 else None):
             machine.recorder.note_warning()
             machine.recorder.journal.invoke(stacks.from_callers(machine), (told, args, {}))
         else:

@@ -60,9 +60,12 @@ class Natives:
             if any(map(recorder.was_made, args[1:])):
                 recorder.kill("finalizer", "A weak reference to an object of this call")
         if not recorder.alive:
+            plain = strip_shallow(args)
             if looks(target) or says_once(target):
-                target, args, kwargs = from_here(self.machine, target, strip_shallow(args), kwargs)
-            self.machine.finish(frame, self.handling(target, strip_shallow(args), kwargs), continuation)
+                value = self.handling(*from_here(self.machine, target, plain, kwargs))
+            else:
+                value = overheard(self.machine, target, lambda: self.handling(target, plain, kwargs))
+            self.machine.finish(frame, value, continuation)
             return
         if recorder.moving or recorder.sources.volatile:
             args = given(self.machine, target, args)
