@@ -231,8 +231,8 @@ class Hearers:
 
     def of_warnings(self, text: str | None, category: type, level: Value = 1) -> bool:
         """Whether a warning (text None: of any text) is dropped, written to the error stream, logged to Python's
-        handlers or added to a list,
-        under the filters that were seen. Who then reads the list finds that it has changed.
+        handlers or added to a list, under the filters that were seen. Who then reads the list finds that it has
+        changed.
         """
         self.sources.root(warnings)
         if any(type(type_get(category, name)) is types.FunctionType for name in OF_WARNINGS):
