@@ -171,6 +171,7 @@ CONVOLUTION_CALL = 0, 4000  # nanoseconds of a call with all contiguous: launche
 WEIGHT = 0.2, 0.0008  # of a contiguous weight that a library turns channels-last,
 WEIGHT_CALL = 0, 4000  # and nanoseconds of each call that does
 CONVOLUTION_BACKWARD = 0.5, 1.0  # of that for each of the two convolutions of a backward
+FEW_CHANNELS = 16  # elements of a vector: a library that steps over points of fewer may write beyond their memory
 # What other calls take longer, for each byte that they read and write, with all contiguous; below 0: channels-last.
 WINDOWS = {
     "max_pool2d": (1.0, -0.00016), "max_pool2d_with_indices": (1.0, -0.00016), "max_pool2d_kept": (1.0, -0.00016),

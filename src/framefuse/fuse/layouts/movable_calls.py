@@ -98,6 +98,8 @@ def _convolution(
         return None
     if target.device == "cpu" and size == 5 and picture.dtype is FLOAT32:
         return None  # it makes contiguous results of all
+    if target.device == "cpu" and (backward or trains) and _writes_beyond(call, picture, weight, hints):
+        return None
     share = rate(costs.CONVOLUTION_BACKWARD, target)
     parts = sum(1 for result in results if len(result.shape) == size) if backward else 1
     calls = parts * share if backward else 1 + 2 * share * trains
@@ -109,6 +111,21 @@ def _convolution(
     return Flexible(calls * each, turned + calls * max(-more, 0.0), weight)
 
 
+def _writes_beyond(call: Node, picture: Node, weight: Node, hints: Mapping[Symbol, int]) -> bool:
+    """Whether torch's gradient of the weight may write beyond its memory where the picture lies channels-last: steps
+    over points of fewer channels than it takes at once (seen in float32 with 2 to 7 of them).
+    """
+    channels = estimate(picture.shape[1], hints)
+    strides = _argument(call, 4 if call.attr("name") == BACKWARD else 3, "stride", 1)
+    steps = strides if isinstance(strides, (tuple, list)) else (strides,)
+    return _is_point(weight) and channels < costs.FEW_CHANNELS and any(step != 1 for step in steps)
+
+
+def _is_point(weight: Node) -> bool:
+    """Whether a convolution is a product for each point."""
+    return all(size.constant == 1 for size in weight.shape[2:])
+
+
 def _kind(call: Node, picture: Node, weight: Node, target: Target) -> tuple[float, float]:
     """The row of a convolution in the table of costs."""
     if target.device != "cpu" and not _on_tensor_cores(picture):
@@ -116,8 +133,7 @@ def _kind(call: Node, picture: Node, weight: Node, target: Target) -> tuple[floa
     groups = _argument(call, 9 if call.attr("name") == BACKWARD else 6, "groups", 1)
     if groups != 1:
         return costs.CONVOLUTION["depthwise" if weight.shape[1].constant == 1 else "grouped"]
-    alone = all(size.constant == 1 for size in weight.shape[2:])
-    return costs.CONVOLUTION["product" if alone else "plain"]
+    return costs.CONVOLUTION["product" if _is_point(weight) else "plain"]
 
 
 def _has_layouts(weight: Node) -> bool:

@@ -163,6 +163,22 @@ def test_what_gains_nothing_stays():
         assert order == (0, 1, 2, 3)
 
 
+@pytest.mark.parametrize(("channels", "lies_last"), [(3, False), (32, True)])
+def test_steps_over_points_of_few_channels_stay(eager_to_turn, channels, lies_last):
+    """Torch's gradient of such a weight writes beyond its memory where the picture lies channels-last."""
+    net = nn.Conv2d(channels, 8, 1, stride=2)
+    compiled = framefuse.compile(net)
+    for _ in range(3):
+        x = torch.randn(2, channels, 16, 16, requires_grad=True)
+        found, expected = compiled(x), net(x)
+        gradients = [torch.autograd.grad(y.cos().sum(), (x, *net.parameters())) for y in (found, expected)]
+        same((found, *gradients[0]), (expected, *gradients[1]), rtol=1e-3, atol=1e-4)
+    product = compiled_function(compiled).products[-1]
+    (case,) = product.stages.derivatives[0].cases
+    for schedule in (product.stages.code.schedule, case.stages.code.schedule):
+        assert channels_last(schedule) == lies_last
+
+
 def test_other_calls_of_the_name_are_left_alone(eager_to_turn):
     """A function of the user is not torch's, whatever it is called."""
     seen = []
