@@ -23,9 +23,9 @@ setup: $(VENV)/.built ## make .venv with torch, the development tools and framef
 demo: $(VENV)/.built ## the op chain and a handful of models against eager and torch.compile, under three minutes
 	@$(PY) -m benchmarks demo --out $(OUT)
 
-test: $(VENV)/.built lint ## everything CI checks: extension without warnings, ruff, mypy, all tests
-	@if [ -f tests/native/run_other_pythons.sh ]; then bash tests/native/run_other_pythons.sh; fi
+test: $(VENV)/.built ## everything CI checks: extension without warnings, ruff, mypy, all tests
 	@$(PY) -m pytest -q $(OPINFO) > $(VENV)/opinfo.log 2>&1 & database=$$!; \
+	{ $(MAKE) -s --no-print-directory lint && bash tests/native/run_other_pythons.sh; } || { kill $$database; exit 1; }; \
 	$(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(addprefix --ignore=,$(OPINFO)); rest=$$?; \
 	wait $$database; failed=$$?; cat $(VENV)/opinfo.log; exit $$((rest || failed))
 

@@ -1,5 +1,6 @@
 """What every test shares: one thread, a fixed seed, and golden files that `pytest --update-golden` rewrites."""
 
+import gc
 import os
 import random
 import re
@@ -26,6 +27,11 @@ hypothesis.settings.load_profile("same")
 # A fault of the compiler is an error in tests, where users get eager's result and a warning.
 os.environ.setdefault("FRAMEFUSE_CHECK", "1")
 
+if os.environ.get("TRITON_INTERPRET"):
+    from tests import interpreter
+
+    interpreter.install()
+
 # Folders whose tests are held to call what they compile until compiled code runs.
 HELD = (
     "tests/unit/autodiff/", "tests/unit/capture/", "tests/unit/lower/", "tests/unit/native/", "tests/unit/runtime/",
@@ -43,6 +49,23 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     named = [item.nodeid for item in session.items if " at 0x" in item.nodeid]
     if named:
         raise pytest.UsageError(f"names of tests that hold an address, give them ids: {named[:3]}")
+    forget_garbage()
+
+
+def forget_garbage() -> None:
+    """The cycle collector looks no more at what is alive now: 13,000 tests and torch, half a second a look."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # what libraries look for at the exit of a process
+
+
+@pytest.fixture(scope="module", autouse=True)
+def what_a_file_made_is_not_looked_at_again() -> Iterator[None]:
+    yield
+    forget_garbage()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -74,8 +74,10 @@ def shortened(x):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_kernels_that_write_16_bit_floats_round_the_exact_result(dtype):
-    """Every value of the dtype: the nearest, or its neighbour, but for what lies below the precision of float32."""
-    x = torch.arange(-(1 << 15), 1 << 15).to(torch.int16).view(dtype).to(DEVICE)
+    """Every value of the dtype (a fifth of them where an interpreter computes): the nearest, or its neighbour, but for
+    what lies below the precision of float32.
+    """
+    x = torch.arange(-(1 << 15), 1 << 15, 5 if DEVICE == "cpu" else 1).to(torch.int16).view(dtype).to(DEVICE)
     x = x[x.abs() < 1e4]  # beyond, eager's own differ between devices
     fast = framefuse.compile(shortened)
     found = [fast(x) for _ in range(2)][1]

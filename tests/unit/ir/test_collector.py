@@ -16,6 +16,7 @@ class Thing:
 def collecting():
     before = gc.isenabled(), gc.get_threshold()
     gc.enable()
+    gc.unfreeze()
     yield
     gc.unfreeze()
     gc.set_threshold(*before[1])

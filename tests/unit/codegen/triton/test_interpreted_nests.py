@@ -85,7 +85,7 @@ def test_an_embedding_checks_its_indices(wrong):
 @pytest.mark.parametrize("columns", [1, 64, 300])
 def test_code_is_right_for_other_sizes_than_its_blocks_were_chosen_for(columns):
     """64 by 128: also the sizes for which rows are seen to begin at multiples of 16 bytes."""
-    for rows in (1, 65):
+    for rows in (1, 11):
         x, out = torch.randn(rows * columns), torch.zeros(rows * columns)
         hints = {k.ROWS: 64, k.COLS: 128}
         for guarded in (False, True):

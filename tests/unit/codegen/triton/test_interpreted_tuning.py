@@ -38,7 +38,7 @@ def run(kernel, buffers, hints, choice):
 NESTS = [k.softmax, k.layer_norm, lambda: k.row_operation("sum"), lambda: k.column_operation("max")]
 
 
-@pytest.mark.parametrize(("rows", "cols"), [(5, 37), (70, 3), (3, 200)])
+@pytest.mark.parametrize(("rows", "cols"), [(5, 37), (17, 3), (2, 200)])
 @pytest.mark.parametrize("make", NESTS)
 def test_every_choice_computes_what_the_oracle_computes(make, rows, cols):
     kernel, hints = make(), {k.ROWS: rows, k.COLS: cols}
