@@ -46,7 +46,7 @@ def both_ways(function: Callable[..., Any], gradient: Tensor) -> Callable[..., o
 
 
 def pair(program: Program) -> tuple[Callable[..., Any], Callable[..., Any]] | None:
-    """Eager's call and the compiled one, ready to be timed; None where eager has no gradient to give."""
+    """Eager's call and the compiled one, ready to be timed; None where eager has no gradient to give, or raises."""
     eager = program.function()
     compiled = COMPILERS["framefuse"](program.function(), None)
     if not program.backward:
@@ -56,7 +56,7 @@ def pair(program: Program) -> tuple[Callable[..., Any], Callable[..., Any]] | No
         gradient = torch.randn(result.shape, generator=torch.Generator().manual_seed(1)).to(result.dtype)
         both = both_ways(eager, gradient)
         both(*program.arguments(2))
-    except RuntimeError:
+    except (RuntimeError, IndexError):  # no gradient, or sizes that values decide
         return None
     return both, both_ways(compiled, gradient)
 

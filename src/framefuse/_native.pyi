@@ -90,6 +90,9 @@ class Dispatch:
 
     With ``point`` it stands for a place in the middle of a function and takes that many values, by position;
     ``failed(exception, values)`` goes on from there after the opaque step before it raised.
+
+    ``eager`` is the seconds of the calls for which nothing hit and ``function`` was called. While it is less than
+    ``until``, such calls do not ask ``miss``; the first hit of an entry ends that.
     """
 
     door: CodeType | None
@@ -106,6 +109,8 @@ class Dispatch:
     weighs: bool
     recorded: bool
     rest: int
+    eager: float
+    until: float
     __wrapped__: Any
     __framefuse__: Any  # the Python half, a CompiledFunction
     __name__: str

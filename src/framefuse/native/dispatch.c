@@ -116,14 +116,17 @@ typedef struct {
     Compiled **entries;            /* strong references, the last hit first */
     Py_ssize_t entry_count;
     uint64_t calls, hits, misses, declines;
-    uint32_t vain;                 /* calls in a row for which nothing compiled held and nothing was compiled */
-    uint32_t rest;                 /* so many of the next are made without looking */
+    double eager;                  /* seconds of the calls for which nothing compiled held and nothing was compiled */
+    double until;                  /* so long do such calls run without asking whether to compile */
+    uint32_t vain;                 /* such calls in a row */
+    uint32_t rest;                 /* so many of the next calls are made without looking */
+    uint32_t pause;                /* what rest was after the last of such calls */
     Weigh weigh;
     bool enabled, bypass;
 } Dispatch;
 
-/* A program whose every call is a case of its own pays for looking at one call in 1 + REST only. */
-enum { VAIN = 256, REST = 15 };
+/* A program whose every call is a case of its own pays for looking at ever fewer calls, one in 1 + REST at last. */
+enum { VAIN = 128, FIRST_REST = 15, REST = 255 };
 enum { SMALL = 12, OUR_FRAMES = 300 /* that recording and compiling take at most, below those of the program */ };
 
 static __thread int thread_bypass;
@@ -171,6 +174,15 @@ static PyObject *call_original(Dispatch *self, PyObject *const *args, size_t fla
     return result;
 }
 
+/* A call for which nothing compiled held has run the function since `begun`. */
+static void ran_eagerly(Dispatch *self, double begun)
+{
+    bool paused = self->vain >= VAIN;
+    self->eager += (weigh_clock() - begun) * (paused ? 1.0 + self->pause : 1.0);
+    if (self->point < 0 && ++self->vain >= VAIN)
+        self->rest = self->pause = !paused ? FIRST_REST : self->pause < REST ? 2 * self->pause + 1 : REST;
+}
+
 /* Calls `miss(args, kwargs)`, and the function itself where that gives Declined: no frame of ours stands above it
    then. Takes over both references, either of which may be NULL with an exception. */
 static PyObject *call_miss_with(Dispatch *self, PyObject *args, PyObject *kwargs)
@@ -186,9 +198,9 @@ static PyObject *call_miss_with(Dispatch *self, PyObject *args, PyObject *kwargs
         headroom(-OUR_FRAMES);
         if (result == Declined) {
             Py_DECREF(result);
-            if (self->point < 0 && ++self->vain >= VAIN)
-                self->rest = REST;
+            double begun = weigh_clock();
             result = PyObject_Call(function, args, kwargs);
+            ran_eagerly(self, begun);
         } else {
             self->vain = 0;
         }
@@ -299,6 +311,8 @@ static int try_entries(Dispatch *self, PyObject *const *bound, Py_ssize_t total,
             memmove(self->entries + 1, self->entries, (size_t)i * sizeof *self->entries);
             self->entries[0] = entry;
         }
+        if (UNLIKELY(!entry->hits)) /* what is compiled comes again: there may be more such cases */
+            self->until = 0.0;
         self->hits++, entry->hits++, self->vain = 0;
         int done = plan_run(entry->plan, guards_registers(entry->guards), guards_numbers(entry->guards),
                             guards_age(entry->guards), result);
@@ -457,7 +471,13 @@ static PyObject *compiled_call(Dispatch *self, PyObject *const *args, size_t fla
             result = call_original(self, args, flags, names);
         } else {
             self->misses++;
-            result = call_miss(self, args, flags, names);
+            if (self->eager < self->until) {
+                double begun = weigh_clock();
+                result = call_original(self, args, flags, names);
+                ran_eagerly(self, begun);
+            } else {
+                result = call_miss(self, args, flags, names);
+            }
         }
     }
     Py_LeaveRecursiveCall();
@@ -533,7 +553,13 @@ static PyObject *compiled_frame(Dispatch *self, PyObject *const *bound, bool *pl
     } else {
         self->misses++;
         *plain = !self->miss || self->miss == Py_None;
-        result = *plain ? NULL : call_miss_bound(self, bound);
+        if (!*plain && self->eager < self->until) {
+            double begun = weigh_clock();
+            result = call_original_bound(self, bound);
+            ran_eagerly(self, begun);
+        } else if (!*plain) {
+            result = call_miss_bound(self, bound);
+        }
     }
     Py_LeaveRecursiveCall();
     if (UNLIKELY(!result && !*plain))
@@ -720,7 +746,7 @@ static PyObject *dispatch_add(Dispatch *self, PyObject *entry)
     grown[0] = (Compiled *)Py_NewRef(entry);
     self->entries = grown;
     self->entry_count++;
-    self->vain = self->rest = 0;
+    self->vain = self->rest = 0, self->until = 0.0;
     forget_others(self, grown[0]);
     Py_RETURN_NONE;
 }
@@ -741,7 +767,7 @@ static PyObject *dispatch_drop(Dispatch *self, PyObject *Py_UNUSED(none))
 {
     drop_entries(self);
     self->weigh = (Weigh){.on = false};
-    self->vain = self->rest = 0;
+    self->vain = self->rest = 0, self->until = 0.0;
     Py_RETURN_NONE;
 }
 
@@ -816,6 +842,8 @@ static PyMemberDef dispatch_members[] = {
     {"weighs", T_BOOL, offsetof(Dispatch, weigh) + offsetof(Weigh, on), READONLY, NULL},
     {"recorded", T_BOOL, offsetof(Dispatch, weigh) + offsetof(Weigh, recorded), 0, NULL},
     {"rest", T_UINT, offsetof(Dispatch, rest), READONLY, NULL},
+    {"eager", T_DOUBLE, offsetof(Dispatch, eager), READONLY, NULL},
+    {"until", T_DOUBLE, offsetof(Dispatch, until), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 static PyMethodDef dispatch_methods[] = {

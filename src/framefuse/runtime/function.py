@@ -7,9 +7,11 @@ import logging
 import math
 import os
 import threading
+import time
 import types
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
@@ -24,7 +26,7 @@ from framefuse.options import Options
 from framefuse.runtime.pending import Pending
 from framefuse.runtime.pickles import Reduced, reduced
 from framefuse.runtime.switch import holds_back
-from framefuse.runtime.trace_limits import Bound
+from framefuse.runtime.trace_limits import Bound, in_vain
 from framefuse.runtime.weighing import FIRST, MOST, NOTHING, Times, Weighing, allowed, may_lose
 
 if TYPE_CHECKING:  # the rest of the stage is imported with the compiler
@@ -122,7 +124,8 @@ class ResumeDispatch:
         parent = self.parent
         if parent.pending is not None:
             return self.run(*values)
-        if not parent.records() or not self.bound.allows() or holds_back(False, parent.line):
+        vain = not parent.records() or not self.bound.allows(parent.dispatch.eager, in_vain(self.dispatch.entries))
+        if vain or holds_back(False, parent.line):
             self.slow += 1
             if self.slow > SLOW_RUNS + self.dispatch.hits // SLOW_SHARE:
                 parent.prune(self)
@@ -134,8 +137,8 @@ class ResumeDispatch:
         try:
             met = parent.pending is not None or parent.met(self.dispatch, lambda: values)
             if not met:
-                parent.records_now()
-                outcome = parent.compiler.resume(parent, self.point, values, True)
+                with parent.recording():
+                    outcome = parent.compiler.resume(parent, self.point, values, True)
                 parent.file(outcome, self)
         finally:
             _native.bypass(before)
@@ -175,7 +178,8 @@ class CompiledFunction:
     limits the products that start at the function's beginning, ``recordings`` the calls that are recorded, in part or
     as a whole, once there are points. ``failures`` counts, by gradient mode, the recordings in
     a row that gave no trace, ``raises`` those that raised, and ``waits`` the calls that run eagerly before the next
-    attempt. ``pending`` is there while another thread makes code, ``together`` says that none can: calls wait.
+    attempt; ``prunes`` are those since compiled code was last worth it, the last one ``pruned_at`` so many hits.
+    ``pending`` is there while another thread makes code, ``together`` says that none can: calls wait.
     ``recorder`` is the thread that recorded last, ``recompile`` compiles something else in the same way. ``of_class``
     says that the class of ``owner`` gave ``function`` for its call.
     """
@@ -192,6 +196,8 @@ class CompiledFunction:
     failures: dict[bool, int] = field(default_factory=dict)
     raises: dict[bool, int] = field(default_factory=dict)
     waits: dict[bool, int] = field(default_factory=dict)
+    prunes: int = 0
+    pruned_at: int = 0
     recordings: Bound = field(init=False)
     weighing: Weighing = field(default_factory=Weighing)
     points: object | None = None
@@ -266,7 +272,7 @@ class CompiledFunction:
             return type(self.owner).__call__(*args, **kwargs)
         first = not self.eager_calls and not self.products
         waits = self._waiting() and not self.options.fullgraph  # which raises each time
-        vain = self.behind() or waits or not self.records() or not self.bound.allows()
+        vain = self.behind() or waits or not self.records() or not self.takes()
         if vain or holds_back(first, self.line):
             self.eager_calls += 1
             return _native.Declined
@@ -281,8 +287,8 @@ class CompiledFunction:
                 return _native.Declined
             met = self.met(self.dispatch, lambda: self.dispatch.bind(*given, **kwargs))
             if not met:
-                self.records_now()
-                outcome = self.compiler.call(self, args, kwargs)
+                with self.recording():
+                    outcome = self.compiler.call(self, args, kwargs)
                 self.file(outcome)
             pending = self.pending
         finally:
@@ -363,7 +369,7 @@ class CompiledFunction:
             logger.info("%s: %s is compiled again because %s", line.place, line.function, product.why)
         place = self if start is None else start
         place.dispatch.add(entry)
-        place.bound.add(sum(product.seconds.values()))
+        place.bound.add(sum(product.seconds.values()), self.dispatch.eager)
         while len(place.dispatch.entries) > place.bound.limit:
             place.dispatch.remove(place.dispatch.entries[-1])  # the one that was hit longest ago
         if place.bound.reached:
@@ -390,18 +396,29 @@ class CompiledFunction:
             return True
         limit = self.options.trace_limit
         self.recordings.limit = 2 * limit if self.computes() else max(1, limit // VAIN)
-        return self.recordings.allows()
+        return self.recordings.allows(self.dispatch.eager, 0)
 
     def computes(self) -> bool:
         """Whether some graph has work of torch's in it; another backend's always has."""
         stages = (product.stages for product in self.products)
         return any(each.computes or each.code is None or each.library_targets for each in stages)
 
-    def records_now(self) -> None:
-        """The call at hand is recorded."""
-        if self.resume_dispatches and not self.dispatch.recorded:
-            self.recordings.add(0.0)
+    def takes(self) -> bool:
+        """Whether one more trace may start at the beginning; where not, calls do not ask until it may."""
+        if self.bound.allows(self.dispatch.eager, in_vain(self.dispatch.entries)):
+            return True
+        self.dispatch.until = self.bound.until
+        return False
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """The call at hand is recorded in the block, or more of it is."""
+        counts = bool(self.resume_dispatches) and not self.dispatch.recorded
         self.dispatch.recorded = True
+        start = time.perf_counter()
+        yield
+        if counts:
+            self.recordings.add(time.perf_counter() - start, self.dispatch.eager)
 
     def weighed(self, eager: float, compiled: float, least_eager: float, least_compiled: float) -> None:
         """Takes the seconds of a weighing; where compiled calls are slower than eager ones, calls are eager for some
@@ -472,9 +489,12 @@ class CompiledFunction:
                         holder.dispatch.remove(entry)
                 if entries and not holder.dispatch.entries and isinstance(holder, ResumeDispatch):
                     gone.append(holder)
+        hits = self.dispatch.hits
+        self.prunes = self.prunes + 1 if hits - self.pruned_at < WORTH else 1
+        self.pruned_at = hits
         mode = torch.is_grad_enabled()
         self.failures[mode] = failed = self.failures.get(mode, 0) + 1
-        self.waits[mode] = PATIENCE**failed
+        self.waits[mode] = PATIENCE ** max(failed, self.prunes)
 
     def reset(self) -> None:
         """Drops all compiled code; the next call compiles anew."""
@@ -491,6 +511,7 @@ class CompiledFunction:
             self.reasons.clear()
             self.failures.clear()
             self.waits.clear()
+            self.prunes = self.pruned_at = 0
             self.looked_for.clear()
             self.pending = None
             self.eager_calls = 0
@@ -530,6 +551,7 @@ logger = logging.getLogger("framefuse")
 # So often does the interpreter go on from a point before its function runs eagerly as a whole.
 SLOW_RUNS = 8
 SLOW_SHARE = 16  # and once more for so many hits
+WORTH = 2 * SLOW_RUNS * SLOW_SHARE  # hits of compiled code that was worth making although it was pruned
 # A recording that gave no trace cost several eager calls for nothing: the n-th in a row is followed by PATIENCE**n
 # calls that run eagerly at once, so that a function which never compiles costs ever less.
 VAIN = 4  # how much fewer calls than the limit are recorded where no graph has any work

@@ -1,44 +1,57 @@
-"""Says when a function may compile one more trace: freely up to its limits, and ever more rarely beyond them."""
+"""Says when a function may compile one more trace: freely while traces are hit, and ever more rarely otherwise."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-FIRST_PENALTY = 64
+from framefuse import _native
+
+VAIN = 4  # traces more that no call has hit yet than others: so many are made freely
+TIMES = 16.0  # as long as a trace took to make do calls run eagerly before the next one
 
 
 @dataclass(slots=True)
 class Bound:
     """The traces that may start at one place: ``limit`` of them, made in ``seconds`` of recording and compiling.
 
-    Beyond that a new case runs eagerly; after ``penalty`` of them one more trace is made, in place of the one that was
-    hit longest ago, and the penalty doubles. So a program that moves on to other cases is not left behind for good.
+    Beyond that, and where most traces are of cases that do not come again, a new case runs eagerly, until such calls
+    have taken ``times`` as long as the last trace took to make. Then one more is made, in place of the one that was hit
+    longest ago, and the next waits twice as long. So a program that moves on to other cases is not left behind for
+    good, and one whose every call is another case gives little of its time to the compiler.
     """
 
     limit: int
     seconds: float
     made: int = 0
     spent: float = 0.0
-    penalty: int = FIRST_PENALTY
-    waited: int = 0
+    times: float = TIMES
+    until: float = 0.0
 
     @property
     def reached(self) -> bool:
-        """Whether new cases wait."""
+        """Whether new cases wait whatever is hit."""
         return self.made >= self.limit or self.spent >= self.seconds
 
-    def allows(self) -> bool:
-        """Whether the new case at hand may be recorded; one that may not has waited once more."""
-        if not self.reached:
+    def allows(self, eager: float, vain: int) -> bool:
+        """Whether the new case at hand may be recorded, after so many seconds of calls that ran eagerly, where
+        :func:`in_vain` gives ``vain``.
+        """
+        if not self.reached and vain < VAIN:
+            self.times = TIMES
             return True
-        self.waited += 1
-        if self.waited < self.penalty:
+        if eager < self.until:
             return False
-        self.waited = 0
-        self.penalty *= 2
+        self.times *= 2
         return True
 
-    def add(self, seconds: float) -> None:
-        """A trace was made."""
+    def add(self, seconds: float, eager: float) -> None:
+        """A trace was made, after so many seconds of calls that ran eagerly."""
         self.made += 1
         self.spent += seconds
+        self.until = eager + self.times * seconds
+
+
+def in_vain(entries: Sequence[_native.Compiled]) -> int:
+    """How many more entries no call has hit than calls have."""
+    return sum(-1 if entry.hits else 1 for entry in entries)

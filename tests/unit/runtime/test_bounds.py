@@ -7,24 +7,59 @@ import torch
 
 import framefuse
 from framefuse.api import compiled_function
-from framefuse.runtime.trace_limits import FIRST_PENALTY, Bound
+from framefuse.runtime.trace_limits import TIMES, VAIN, Bound
+
+MANY = 800
 
 
 def test_new_cases_wait_ever_longer():
     bound = Bound(2, 100.0)
     allowed = []
-    for number in range(600):
-        if bound.allows():
+    for number in range(400):
+        if bound.allows(float(number), 0):
             allowed.append(number)
-            bound.add(0.01)
-    assert allowed == [0, 1, 1 + 64, 1 + 64 + 128, 1 + 64 + 128 + 256]
+            bound.add(1.0, float(number))
+    first = int(1 + TIMES)
+    assert allowed == [0, 1, first, int(first + 2 * TIMES), int(first + 6 * TIMES), int(first + 14 * TIMES)]
 
 
 def test_time_is_a_limit_too():
     bound = Bound(100, 1.0)
-    assert bound.allows()
-    bound.add(2.0)
-    assert not bound.allows()
+    assert bound.allows(0.0, 0)
+    bound.add(2.0, 0.0)
+    assert not bound.allows(0.0, 0)
+
+
+def test_cases_that_never_come_again_wait_too():
+    bound = Bound(100, 100.0)
+    bound.add(1.0, 0.0)
+    assert bound.allows(0.0, VAIN - 1) and not bound.allows(0.0, VAIN)
+    assert bound.allows(TIMES, VAIN)
+
+
+@pytest.mark.first_call
+def test_a_program_whose_every_call_is_another_case_is_compiled_few_times():
+    compiled = framefuse.compile(lambda x, key: {key: torch.sin(x)})
+    state = compiled_function(compiled)
+    for number in range(MANY):
+        x = torch.randn(3)
+        (found,) = compiled(x, f"k{number}").items()
+        assert found[0] == f"k{number}" and torch.equal(found[1], x.sin())
+    assert VAIN <= len(state.products) <= VAIN + 2
+    assert state.dispatch.misses < MANY // 3  # most calls are made without a look
+    x = torch.randn(3)
+    for _ in range(2 * state.dispatch.rest + 2):
+        compiled(x, "k0")
+    assert state.dispatch.hits and not state.dispatch.rest
+
+
+@pytest.mark.first_call
+def test_cases_that_come_in_turn_are_all_compiled():
+    compiled = framefuse.compile(lambda x, key: {key: torch.sin(x)})
+    state = compiled_function(compiled)
+    for number in range(5 * 12):
+        compiled(torch.randn(3), f"k{number % 12}")
+    assert len(state.products) == 12 and state.dispatch.hits >= 24
 
 
 def test_a_program_that_moves_on_is_compiled_again(caplog):
@@ -35,9 +70,11 @@ def test_a_program_that_moves_on_is_compiled_again(caplog):
         state = compiled_function(compiled)
         assert len(state.dispatch.entries) == 3
         x = torch.randn(50)
-        for _ in range(FIRST_PENALTY + 5):
-            torch.testing.assert_close(compiled(x), torch.sin(x))
+        state.bound.until = state.dispatch.until = state.dispatch.eager + 1e-4
+        for _ in range(MANY):
+            assert torch.allclose(compiled(x), torch.sin(x))
         hits = state.dispatch.hits
+        assert hits
         compiled(x)
         assert state.dispatch.hits == hits + 1
         assert len(state.dispatch.entries) == 3

@@ -186,7 +186,7 @@ def test_what_every_call_makes_anew_is_recorded_ever_more_rarely():
 
 
 @pytest.mark.first_call
-@pytest.mark.parametrize(("works", "most"), [(False, 4), (True, 32)])
+@pytest.mark.parametrize(("works", "most"), [(False, 4), (True, 12)])
 def test_a_program_that_stops_before_its_work_is_recorded_few_times(works, most):
     def f(x):
         y = x.sin() if works else x
@@ -200,7 +200,7 @@ def test_a_program_that_stops_before_its_work_is_recorded_few_times(works, most)
         found, number = compiled(x)
         torch.testing.assert_close(found, x.sin() if works else x)
         assert number in (8, 16)
-    assert most // 2 < state.recordings.made <= most
+    assert 1 < state.recordings.made <= most
     assert state.computes() is works
 
 
