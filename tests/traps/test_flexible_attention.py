@@ -4,6 +4,7 @@ eager's values, gradients, guards and refusals.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -64,6 +65,22 @@ def sums_of_the_scores_are_wanted_too(compiled: Any) -> Iterator[Any]:
         result, aux = fast(heads(), heads(), heads(), number < 3)
         kept = result.sum() if aux.lse is None else aux.lse[:, :, 1:].sin().sum()
         yield result, aux, torch.autograd.grad(kept, bias)
+
+
+@TABLE.trap(traces=2, hits=4)
+def sums_of_the_scores_are_wanted_by_the_old_name(compiled: Any) -> Iterator[Any]:
+    bias = torch.nn.Parameter(torch.randn(3))
+
+    def f(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, wanted: bool) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            return flex_attention(q, k, v, lambda s, b, h, i, j: s * bias[h], return_lse=wanted)
+
+    fast = compiled(f)
+    for number in range(6):
+        result = fast(heads(), heads(), heads(), number < 3)
+        parts = result if isinstance(result, tuple) else (result,)
+        yield result, torch.autograd.grad(parts[-1].sin().sum(), bias)
 
 
 @TABLE.trap(traces=1, hits=2)

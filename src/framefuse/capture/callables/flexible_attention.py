@@ -14,6 +14,9 @@ from framefuse.ir.values import Arguments, Function, Keywords, Value
 PLACE = ("torch.nn.attention.flex_attention", "flex_attention")
 NAMES = ("query", "key", "value", "score_mod", "block_mask", "scale", "enable_gqa", "return_lse")
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+DEPRECATED = (
+    "return_lse is deprecated and will be removed in v2.10. Please use return_aux=AuxRequest(lse=True) instead."
+)
 # Each function is called with numbers of batch, head, query and key: of one dimension at a time, the last first.
 NUMBERS = ((None, None, None, 0), (None, None, 0, None), (None, 0, None, None), (0, None, None, None))
 
@@ -43,6 +46,9 @@ def flex_attention(
         scale = 1.0 / math.sqrt(query.shape[3])
     scores = scores_of(query, key, _same if score_mod is None else score_mod, mask_mod, scale)
     result = attend(scores, value, query.size(1) // key.size(1)).to(query.dtype)
+    if return_lse:
+        torch.nn.attention.flex_attention._warn_once("deprecated_return_lse", DEPRECATED, category=FutureWarning)
+        return result, sums_of(scores)
     if return_aux is None:
         return result
     sums = sums_of(scores) if return_aux.lse else None
@@ -92,10 +98,10 @@ def is_plain(args: Arguments, kwargs: Keywords) -> bool:
     query, key, value = tensors = [given.get(name) for name in NAMES[:3]]
     if len(args) > len(NAMES) or any(type(tensor) not in PLAIN_TENSORS for tensor in tensors):
         return False
-    if given.get("return_lse") or given.get("kernel_options"):
+    aux, sums = given.get("return_aux"), bool(given.get("return_lse"))
+    if given.get("kernel_options") or (sums and aux is not None) or (aux is not None and aux.max_scores):
         return False
-    aux = given.get("return_aux")
-    if aux is not None and (aux.max_scores or any(map(_trains, tensors))):
+    if (sums or aux is not None) and any(map(_trains, tensors)):
         return False
     with torch._C.DisableTorchFunction():
         return _fits(query, key, value, bool(given.get("enable_gqa")), given.get("block_mask"))
