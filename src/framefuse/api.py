@@ -260,10 +260,11 @@ def load_cache(path: str | os.PathLike[str], *, key: str | bytes | None = None) 
 
 def export(
     f: Callable[..., Any],
-    example_inputs: Sequence[torch.Tensor],
+    example_inputs: Sequence[Any],
     path: str | os.PathLike[str],
     *,
-    dynamic: bool | Mapping[int, Mapping[int, str]] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic: bool | Mapping[int | str, Mapping[int, str]] | None = None,
 ) -> Any:
     """Writes ``f`` as a shared library that runs without Python and without torch, on CPUs like this one.
 
@@ -273,11 +274,14 @@ def export(
 
     Args:
         f: a function or module of tensors, on the CPU; also one of TorchScript, or an ``ExportedProgram``.
-        example_inputs: the tensors that it is called with.
+        example_inputs: the arguments that it is called with: tensors, also within tuples, lists, dicts with texts as
+            keys and dataclasses, and numbers, texts and None, which stay what they are.
+        kwargs: those that it is called with by name.
         path: the library, which holds the weights. It is replaced whole.
         dynamic: None or True, sizes may differ from the examples' as far as the program allows it: where it allows
             none to, None takes those of the examples and True is an error; False, none may differ; or
-            ``{input: {dimension: name}}``, only those may, and those of one name are equal in each call.
+            ``{input: {dimension: name}}``, only those may, and those of one name are equal in each call. An input is
+            the number of a tensor among all, or the name of a parameter.
 
     Returns:
         What was written: ``path``, names of ``inputs`` and ``weights``, the number of ``outputs``, and ``assumed``,
@@ -286,7 +290,9 @@ def export(
     Raises:
         UserError: the program cannot be exported; the text says why and where. OSError: the file cannot be written.
     """
-    return importlib.import_module("framefuse.aot.export").export(f, example_inputs, path, dynamic=dynamic)
+    return importlib.import_module("framefuse.aot.export").export(
+        f, example_inputs, path, kwargs=kwargs, dynamic=dynamic
+    )
 
 
 def load(path: str | os.PathLike[str], *, threads: int = 1) -> Any:

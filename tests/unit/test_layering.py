@@ -64,7 +64,9 @@ ROOMS: dict[str, dict[str, set[str]]] = {
     },
     "aot": {
         "weights": set(),
-        "loader": set(),
+        "arguments": set(),
+        "loader": {"arguments"},
+        "inputs": set(),
         "own_views": set(),
         "exported_program": {"weights", "own_views"},
         "own_code": {"own_views"},
@@ -74,7 +76,15 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "c_text": {"exported_program", "own_code", "own_views"},
         "shared_library": {"weights", "loader", "exported_program", "c_text"},
         "torchscript": set(),
-        "export": {"weights", "exported_program", "recording", "results", "shared_library", "torchscript"},
+        "export": {
+            "weights",
+            "exported_program",
+            "inputs",
+            "recording",
+            "results",
+            "shared_library",
+            "torchscript",
+        },
     },
     "codegen": {
         "unsupported": set(),

@@ -11,17 +11,18 @@ from typing import Any
 import torch
 
 from framefuse.aot.exported_program import DLPACK, Given, Program
+from framefuse.aot.inputs import Inputs, inputs_of
 from framefuse.aot.recording import Recorded, checks, recorded, refuse, sources, told
 from framefuse.aot.results import structure
 from framefuse.aot.shared_library import build
 from framefuse.aot.torchscript import as_python, is_script
-from framefuse.errors import UserError, kind_of
+from framefuse.errors import UserError
 from framefuse.ir.loops import Kernel
 from framefuse.ir.loops.key import key_of
 from framefuse.ir.plan import KernelStep
 from framefuse.ir.schedule import RunKernel
 
-Dynamic = bool | None | Mapping[int, Mapping[int, str]]
+Dynamic = bool | None | Mapping[int | str, Mapping[int, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +40,19 @@ class Exported:
 
 def export(
     f: Callable[..., Any],
-    example_inputs: Sequence[torch.Tensor],
+    example_inputs: Sequence[Any],
     path: str | os.PathLike[str],
     *,
+    kwargs: Mapping[str, Any] | None = None,
     dynamic: Dynamic = None,
 ) -> Exported:
     """What :func:`framefuse.export` does, which says what these are and what is raised."""
-    examples = _examples(example_inputs)
-    _check_dynamic(dynamic, examples)
-    program_of, named = _python(f, len(examples))
-    call, fixed_for = _call(program_of, examples, dynamic)
+    function, named = _python(f, example_inputs)
+    given = inputs_of(function, example_inputs, kwargs or {})
+    examples = _examples(given.tensors)
+    _check_dynamic(dynamic, given)
+    dynamic = _by_number(dynamic, given)
+    call, fixed_for = _call(given.called, examples, dynamic)
     weights, places = sources(call, examples, named)
     result, results, weights = structure(call, examples, weights)
     kept, fixed = checks(call, examples)
@@ -57,7 +61,8 @@ def export(
     assumed = (*told(call), *fixed_for)
     description = {
         "name": call.stages.plan.name,
-        "inputs": [_described(given.name, examples[place]) for place, given in enumerate(inputs)],
+        "arguments": given.described(),
+        "inputs": [_described(each.name, examples[place]) for place, each in enumerate(inputs)],
         "weights": [_described(weight.name, weight.tensor) for weight in weights],
         "result": result,
         "assumed": assumed,
@@ -65,7 +70,7 @@ def export(
     program = Program(call.stages.plan, inputs, weights, places, kept, fixed, functions, results, description)
     build(program, kernels, Path(path))
     names = tuple(weight.name for weight in weights)
-    return Exported(os.fspath(path), tuple(given.name for given in inputs), names, len(results), assumed)
+    return Exported(os.fspath(path), tuple(each.name for each in inputs), names, len(results), assumed)
 
 
 def _call(
@@ -95,11 +100,7 @@ def _fit(f: Callable[..., Any], examples: tuple[torch.Tensor, ...], dynamic: boo
 
 
 def _examples(given: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    if isinstance(given, torch.Tensor) or not isinstance(given, Sequence):
-        raise UserError(f"example_inputs is {kind_of(given)}. Give a tuple of tensors")
     for place, tensor in enumerate(given):
-        if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-            raise UserError(f"input {place} is {kind_of(tensor)}. Give tensors, and close over what else there is")
         if tensor.device.type != "cpu" or tensor.dtype not in DLPACK:
             raise UserError(f"input {place} is {tensor.dtype} on {tensor.device}. Export for the CPU is what there is")
     if len({id(tensor) for tensor in given}) < len(given):
@@ -107,18 +108,26 @@ def _examples(given: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     return tuple(given)
 
 
-def _check_dynamic(dynamic: Dynamic, examples: Sequence[torch.Tensor]) -> None:
+def _check_dynamic(dynamic: Dynamic, given: Inputs) -> None:
     if dynamic is None or isinstance(dynamic, bool):
         return
     advice = "Choose None, True, False or {input: {dimension: name}}"
     if not isinstance(dynamic, Mapping):
         raise UserError(f"dynamic is {dynamic!r:.60}. {advice}")
     for place, named in dynamic.items():
-        known = isinstance(place, int) and 0 <= place < len(examples) and isinstance(named, Mapping)
-        if not known or not all(
-            isinstance(d, int) and 0 <= d < examples[place].ndim and isinstance(name, str) for d, name in named.items()
+        number = given.number(place)
+        if number is None or not isinstance(named, Mapping) or not all(
+            isinstance(d, int) and 0 <= d < given.tensors[number].ndim and isinstance(name, str)
+            for d, name in named.items()
         ):
             raise UserError(f"dynamic has {place!r:.40}: {named!r:.60}, which the examples have not. {advice}")
+
+
+def _by_number(dynamic: Dynamic, given: Inputs) -> Dynamic:
+    """The dimensions that are named, by the numbers of the inputs."""
+    if not isinstance(dynamic, Mapping):
+        return dynamic
+    return {given.number(place) or 0: named for place, named in dynamic.items()}
 
 
 def _given(place: int, tensor: torch.Tensor, dynamic: Dynamic) -> Given:
@@ -129,10 +138,10 @@ def _given(place: int, tensor: torch.Tensor, dynamic: Dynamic) -> Given:
     return Given(f"input {place}", tensor.dtype, sizes)
 
 
-def _python(f: Any, count: int) -> tuple[Callable[..., Any], dict[int, str]]:
+def _python(f: Any, given: Sequence[Any]) -> tuple[Callable[..., Any], dict[int, str]]:
     """What is recorded, as Python code, and the names of its weights by their ids."""
     if is_script(f):
-        written, weights = as_python(f, count)
+        written, weights = as_python(f, len(given))
         return written, {id(tensor): name for name, tensor in weights.items()}
     if type(f).__name__ == "ExportedProgram" and type(f).__module__.startswith("torch."):
         f = f.module()

@@ -32,7 +32,7 @@ typedef struct DLManagedTensor {
 } DLManagedTensor;
 #endif
 
-#define FRAMEFUSE_VERSION 2
+#define FRAMEFUSE_VERSION 3
 
 typedef struct framefuse_model framefuse_model;
 
@@ -63,7 +63,7 @@ int framefuse_input_count(void);
 int framefuse_output_count(void);
 int framefuse_constant_count(void);
 
-/* JSON: the inputs and weights with their dtypes and sizes, the structure of the result, and what was taken as given. */
+/* JSON: the arguments, inputs and weights with their dtypes and sizes, the structure of the result, and what was taken as given. */
 const char *framefuse_description(void);
 
 #ifdef __cplusplus

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy
 
+from framefuse.aot.arguments import takes_tensors, tensors_of
 from framefuse.errors import UserError
 
-VERSION = 2
+VERSION = 3
 MARK = struct.Struct("<8sQL")  # behind the library: a word, its length, its checksum
 
 
@@ -75,20 +76,22 @@ class _Result:
 
 
 class LoadedProgram:
-    """An exported program in this process. A call takes as many tensors as were recorded, of numpy, torch or whatever
-    knows DLPack, and gives new ones in the structure that was recorded: torch's where torch's were given, else numpy's.
-    One thread calls it at a time; the call may run on several, see :meth:`set_threads`.
+    """An exported program in this process. A call takes arguments as they were recorded, with tensors of numpy, torch
+    or whatever knows DLPack, and gives new ones in the structure that was recorded: torch's where torch's were given,
+    else numpy's. One thread calls it at a time; the call may run on several, see :meth:`set_threads`.
     """
 
     def __init__(self, path: str, library: ctypes.CDLL) -> None:
         self.path, self._library = path, library
         self.description: Mapping[str, Any] = json.loads(_declared(library))
+        self._flat = takes_tensors(self.description["arguments"])
         error = ctypes.create_string_buffer(512)
         self._model = library.framefuse_load(error, len(error))
         if not self._model:
             raise UserError(f"{path} cannot be loaded: {error.value.decode()}")
 
-    def __call__(self, *tensors: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        tensors = args if self._flat and not kwargs else tensors_of(self.description["arguments"], args, kwargs)
         capsules = [_capsule(tensor) for tensor in tensors]
         given = (ctypes.POINTER(_Tensor) * max(1, len(tensors)))(*[_tensor_of(capsule) for capsule in capsules])
         count = self._library.framefuse_output_count()
