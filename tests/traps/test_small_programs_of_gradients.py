@@ -655,6 +655,58 @@ def second_derivatives_of_functions(compiled):
                 yield outcome(torch.autograd.grad, slope.sum(), (a, b), allow_unused=True, retain_graph=True)
 
 
+class Sometimes(torch.autograd.Function):
+    """Gives no gradient where those that come add up to less than 0."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return None if g.sum() < 0 else g * 2
+
+
+@ROWS.program
+def functions_that_give_no_gradient_at_times(compiled):
+    fast = compiled(lambda a, b: (Sometimes.apply(a), Sometimes.apply(a.sin()) * b, Sometimes.apply(b) + a))
+    for signs in (1, 1, 1), (-1, 1, 1), (1, -1, 1), (-1, -1, 1), (1, 1, -1), (-1, -1, -1):
+        a, b = two(3)(sum(signs))
+        outputs = fast(a, b.detach().abs().requires_grad_())
+        torch.autograd.backward(outputs, [torch.full((3,), float(sign)) for sign in signs])
+        yield a.grad, b.grad
+    for sign in (1, -1):
+        a, b = two(3)(sign)
+        fast(a, b)[0].backward(torch.full((3,), float(sign)))
+        yield a.grad, b.grad
+
+
+@ROWS.program
+def functions_that_are_differentiated_once(compiled):
+    fast = compiled(lambda a, b: Squaring.apply(a) * b)
+    for i in range(4):
+        a, b = two(3)(i)
+        slopes = torch.autograd.grad(fast(a, b).sum(), (a, b), create_graph=True)
+        yield outcome(slopes[0].sum().backward), a.grad, b.grad
+
+
+@ROWS.program
+def nodes_of_parts_and_of_what_has_no_derivative(compiled):
+    programs = [compiled(lambda x: x.clone().fill_diagonal_(2)), compiled(lambda x: 3 % x), compiled(lambda x: x.exp())]
+    for i in range(4):
+        for fast in programs:
+            x = draw(i, 3, 3, grad=True)
+            y = fast(x)
+            node = type(y.grad_fn)
+            yield str(y.grad_fn).split(" object")[0], str(node), node.__name__, node.__module__, y.grad_fn.name()
+            yield outcome(y.sum().backward), x.grad
+
+
+@ROWS.case(lambda i: (torch.tensor([-1.0, 0.0, 2.0, 0.5 + i]).requires_grad_(), draw(i, 4, grad=True)), grad=True)
+def slopes_of_the_radius(r, angle):
+    return torch.polar(r, angle)
+
+
 @ROWS.parametrize()
 def test_gradients_are_eagers(trap: Trap) -> None:
     hold(trap)

@@ -8,7 +8,17 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from framefuse import _native
-from framefuse.autodiff import backward_graph, carrying, differentiable_graph, is_taped, is_vjp, reads, unheard
+from framefuse.autodiff import (
+    backward_graph,
+    carrying,
+    differentiable_graph,
+    has_custom_calls,
+    is_taped,
+    is_vjp,
+    reads,
+    undefined,
+    unheard,
+)
 from framefuse.capture.recording.mode_stack import outside_modes
 from framefuse.capture.recording.saved import unreached
 from framefuse.capture.recording.state import global_state
@@ -19,6 +29,7 @@ from framefuse.driver.ambient import as_recorded
 from framefuse.errors import CompilerBug, Reason, Stop
 from framefuse.ir.builder import Shape
 from framefuse.ir.collector import collector_paused
+from framefuse.ir.custom_calls import Ran
 from framefuse.ir.derivative import Backward, Case, Halves, Holder, Piece, Saved
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec
@@ -130,6 +141,7 @@ def derivatives(
             each.piece, trace.line, each.compile, each.reference, each.reads,
             _node_names(each.piece, halves.forward, trace),
             None if patience is None else each.hand_over, patience or 0.0,
+            each.undefined if has_custom_calls(each.piece) else None,
         )
         for each in cases
     )  # fmt: skip
@@ -223,6 +235,10 @@ class _Cases:
     def reads(self, wanted: int) -> frozenset[int]:
         """Which saved values are read for these gradients."""
         return reads(self.piece, [bool(wanted >> place & 1) for place in range(len(self.piece.inputs))])
+
+    def undefined(self, tangents: Sequence[torch.Tensor | None], ran: Iterable[Ran]) -> Sequence[int]:
+        """Which inputs get no gradient, when users' backwards have given None."""
+        return undefined(self.piece, [tangent is not None for tangent in tangents], ran)
 
     # ---- the graph of a case -----------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -13,6 +14,19 @@ from framefuse.ir.values import Value
 
 NAME = "custom_function"  # of the calls in traces and graphs
 Form = tuple[Sequence[int], torch.dtype, torch.device]
+
+
+TWICE = "trying to differentiate twice a function that was marked with @once_differentiable"
+
+
+class _Run(threading.local):
+    """Which backwards of users ran in a walk of this thread, and for which arguments they gave None."""
+
+    def __init__(self) -> None:
+        self.calls: list[Ran] | None = None
+
+
+RUN = _Run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +101,9 @@ class _Hung(torch.autograd.Function):
         return (None, None, None, *(by_place.get(place) for place in range(len(ctx.operands))))
 
 
+Ran = tuple[CustomCall, frozenset[int]]  # a call, and the places of the arguments for which its backward gave None
+
+
 @dataclass(frozen=True, slots=True)
 class CustomBackward:
     """Calls the user's backward: takes (a gradient for each result, leaves of what ``ctx`` kept, sizes, dtype and
@@ -110,8 +127,19 @@ class CustomBackward:
         value: Any = CustomBackward.run(backward_of(call.function))(ctx, *grads)
         gradients = value if isinstance(value, tuple) else (value,)
         self._check(gradients)
+        if RUN.calls is not None:
+            RUN.calls.append((call, frozenset(place for place in self.wanted if gradients[place] is None)))
         places = zip(self.wanted, arguments, strict=True)
-        return tuple(self._fitted(place, gradients[place], argument) for place, argument in places)
+        fitted = tuple(self._fitted(place, gradients[place], argument) for place, argument in places)
+        return self._refusing(fitted, grads) if call.once and torch.is_grad_enabled() else fitted
+
+    def _refusing(self, gradients: tuple[torch.Tensor, ...], came: Sequence[Value]) -> tuple[torch.Tensor, ...]:
+        """Gradients that torch does not differentiate, and says so in a walk to those that came."""
+        heard = [each for each in came if isinstance(each, torch.Tensor) and each.requires_grad]
+        if not heard:
+            return gradients
+        refusing = torch._C._functions.DelayedError(TWICE, len(gradients) + len(heard))
+        return tuple(refusing(*(each.detach() for each in gradients), *heard)[: len(gradients)])
 
     def _check(self, gradients: Sequence[Value]) -> None:
         """Raises what torch's engine raises for gradients that fit no argument."""

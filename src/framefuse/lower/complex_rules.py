@@ -168,6 +168,8 @@ def polar(lo: Lowering, abs: Node, angle: Node) -> Node:
 
 @for_complex(polar)
 def _polar(c: Context, abs: Node, angle: Node) -> Complex:
+    # eager takes the slope along the radius from the sign of the result: none at 0
+    abs = c.lo.derived(abs, "straight", (c.compute(e.unary("abs"), abs),))
     x = c.compute(lambda r, a: r * e.unary("cos")(a), abs, angle)
     return Complex(x, c.compute(lambda r, a: r * e.unary("sin")(a), abs, angle))
 

@@ -275,6 +275,8 @@ def _division(op: str) -> Callable[..., Node]:
     def lowered(lo: Lowering, input: Value, other: Value, *, out: Value = None) -> Node:
         if result_dtype(_operands(lo, input, other), lo.default) is BOOL:
             raise Unsupported("bool")
+        if op == "remainder" and not isinstance(input, Node):
+            _refused(lo, input, other)
         return lo.compute(e.binary(op), input, other, narrow=op != "floordiv")
 
     return lowered
@@ -282,9 +284,13 @@ def _division(op: str) -> Callable[..., Node]:
 
 def _quotient(lo: Lowering, input: Value, other: Value, *, out: Value = None) -> Node:
     """floor_divide: eager's own has no derivative (a division that is rounded has: 0), and says so to who asks."""
+    _refused(lo, input, other)
+    return floor_divide(lo, input, other)
+
+
+def _refused(lo: Lowering, input: Value, other: Value) -> None:
     if lo.differentiable and result_dtype(_operands(lo, input, other), lo.default).is_float:
         raise Unsupported("a gradient that eager refuses")
-    return floor_divide(lo, input, other)
 
 
 floor_divide, remainder = _division("floordiv"), _division("remainder")

@@ -315,7 +315,7 @@ static int unchanged(const Held *held, Py_ssize_t item, int64_t expected)
     bool known = output >= 0 && output < PyTuple_GET_SIZE(names);
     PyObject *name = Py_NewRef(known ? PyTuple_GET_ITEM(names, output) : Py_None);
     if (output >= 0 && Py_IsNone(name)) {
-        PyObject *own = PyObject_GetAttrString(held->attach->near[0], "__name__");
+        PyObject *own = PyUnicode_FromString(((PyTypeObject *)held->attach->near[0])->tp_name); /* its whole name */
         Py_SETREF(name, own ? Py_BuildValue("Ni", own, output) : NULL);
     }
     PyObject *told = name ? Py_BuildValue("LO", (long long)expected, name) : NULL;

@@ -16,6 +16,22 @@ from torch.autograd.function import BackwardCFunction
 from framefuse.native.libraries import Libraries, Peek, Unknown, word_at
 
 
+class _NodeClass(type):
+    """The class of classes of nodes that are named as torch's are; the nodes' ``name()`` has their namespace too."""
+
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        whole: str = type.__dict__["__name__"].__get__(cls)
+        return whole.rpartition("::")[2]
+
+    def __repr__(cls) -> str:
+        return f"<class '{cls.__name__}'>"
+
+
+def _printed(node: Any) -> str:
+    return f"<{type(node).__name__} object at {id(node):#x}>"
+
+
 def node_classes(
     name: str,
     metaclass: type,
@@ -35,7 +51,8 @@ def node_classes(
     more = {"_forward_cls": function, "_autograd_function_id": derived._autograd_function_id, "__module__": __name__}
     eagers = {each and each[0] for each in shown}
     printed = (eagers.pop() if len(eagers) == 1 else None) or derived.__name__
-    node = type(printed, (BackwardCFunction,), {**more, "__slots__": ("_held",)})
+    more |= {"__module__": "builtins", "__repr__": _printed} if printed != derived.__name__ else {}
+    node = _NodeClass(printed, (BackwardCFunction,), {**more, "__slots__": ("_held",)})
     function._backward_cls = node
     return function, node
 

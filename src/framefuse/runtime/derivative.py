@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
 from framefuse import _native
 from framefuse.errors import Reason
+from framefuse.ir.custom_calls import RUN, Ran
 from framefuse.ir.derivative import Piece
 from framefuse.ir.plain import is_batched, plain
 from framefuse.ir.source import Line
@@ -31,7 +32,8 @@ class Derivative:
     ``again`` is True for gradients that are to be differentiated. ``reads(wanted)`` says which saved values are read
     for the gradients at these bits. ``names`` are those of eager's nodes. ``behind(values, again, deliver)``, where no
     call is to wait for code, has another thread make it and hand it to ``deliver``; it gives what is known of that,
-    None where no thread can be had, and a call waits for at most ``patience`` seconds. ``cases`` are what the stages
+    None where no thread can be had, and a call waits for at most ``patience`` seconds. ``undefined(tangents, ran)``,
+    for a piece with backwards of users, says which gradients are None after these ran. ``cases`` are what the stages
     made, in order, and ``reasons`` why calls had no compiled code, with how often.
     """
 
@@ -45,6 +47,7 @@ class Derivative:
         names: tuple[tuple[str, int] | None, ...] = (),
         behind: Callable[[Values, bool, Callable[[Compiled | None], None]], Pending | None] | None = None,
         patience: float = 0.0,
+        undefined: Callable[[Sequence[torch.Tensor | None], Sequence[Ran]], Sequence[int]] | None = None,
     ) -> None:
         self.piece = piece
         self.line = line
@@ -60,9 +63,9 @@ class Derivative:
         self.differentiable = _Side(self, True)
         self.through = sum(entry.kind != "own" for entry in piece.saved)
         only = len(piece.watched) - self.through
+        sides = self.backward.dispatch, self.differentiable.dispatch
         self.attach = _native.Attach(
-            self.backward.dispatch,
-            self.differentiable.dispatch,
+            *(side if undefined is None else _Undefined(side, undefined) for side in sides),
             inputs=len(piece.inputs),
             outputs=len(piece.outputs),
             watched=only,
@@ -107,6 +110,28 @@ class Derivative:
                 left &= ~hold.wanted
         unread = set(range(len(self.piece.saved))) - (self.reads(left) if left else frozenset())
         return tuple(checks), gone, tuple(sorted(unread))
+
+
+class _Undefined:
+    """Computes gradients as ``gradients`` does, and gives None for those that ``undefined`` names, where backwards of
+    users gave None.
+    """
+
+    def __init__(self, gradients: Callable[..., Gradients], undefined: Callable[..., Sequence[int]]) -> None:
+        self.gradients = gradients
+        self.undefined = undefined
+
+    def __call__(self, *values: Value) -> Gradients:
+        ran: list[Ran] = []
+        before, RUN.calls = RUN.calls, ran
+        try:
+            found = self.gradients(*values)
+            if not any(places for _, places in ran):
+                return found
+            none = self.undefined(values[1], ran)
+            return tuple(None if place in none else gradient for place, gradient in enumerate(found))
+        finally:
+            RUN.calls = before
 
 
 class _Side:
