@@ -103,6 +103,16 @@ def turned_into_an_error(compiled):
         yield heard(fast, draw(number, 3, 4))
 
 
+@ROWS.program
+def sizes_in_a_text(compiled):
+    fast = compiled(lambda x: torch.nn.functional.mse_loss(x, x[:1]) * 2)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for number, size in enumerate([(3, 4), (3, 4), (5, 2), (3, 4), (5, 2)]):
+            yield fast(draw(number, *size))
+            yield [str(each.message) for each in told]
+
+
 @ROWS.parametrize()
 def test_warnings(trap: Trap) -> None:
     hold(trap)

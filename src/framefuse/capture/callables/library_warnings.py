@@ -5,11 +5,12 @@ program's own are.
 from __future__ import annotations
 
 import functools
+import re
 import sys
 import threading
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -66,10 +67,17 @@ def _hear(
             pass  # it is only told
         elif text is not None and Hearers(machine).of_warnings(text, kind, level if level >= 1 else None):
             machine.recorder.note_warning()
+            if _tells_sizes(text, machine.recorder.relations.hints.values()):
+                machine.recorder.relations.pin_sizes()
             machine.recorder.journal.invoke(stacks.from_callers(machine), (told, args, {}))
         else:
             machine.recorder.kill("native-call", leaves.title(target))
         stacks.from_callers(machine)(told, args, {})
+
+
+def _tells_sizes(text: str, sizes: Iterable[int]) -> bool:
+    """Whether a text that was made out of sight may be another at other sizes."""
+    return "torch.Size(" in text or not {*map(int, re.findall(r"\d+", text))}.isdisjoint(sizes)
 
 
 Place = tuple[dict[str, Value], str, int]  # globals, file and line
