@@ -15,17 +15,21 @@ import io
 import itertools
 import math
 import pickle
+import sys
 import threading
+import traceback
 import typing
 import weakref
 
+import pytest
 import torch
-from tests.traps.small_programs import Rows, draw
+from tests.traps.small_programs import MOST, Rows, draw
 from tests.traps.trap import Trap, hold, outcome
 from torch import nn
 
 ROWS = Rows()
 F = nn.functional
+COPIES_ITERTOOLS = sys.version_info < (3, 12)  # it warns since
 
 
 @ROWS.program
@@ -646,6 +650,38 @@ def membership_asks_the_elements(compiled):
 def quotients_by_zero(x):
     n = x.shape[0]
     return x * n, [outcome(divmod, a, b) for a in (n, n * 0.5) for b in (n - 3, (n - 3) * 0.5)]
+
+
+@ROWS.case(lambda i: (draw(i, 3), i % 2))
+def copied_iterators(x, n):
+    pairs = []
+    iterators = [map(abs, [n, x]), filter(None, [n, 1, 2]), zip([n, x], [2, 3]), enumerate([n, x])]
+    iterators += [itertools.tee([n, x])[0]]
+    if COPIES_ITERTOOLS:
+        iterators += [itertools.chain([n], [x]), itertools.islice([n, 1, 2], 2), itertools.accumulate([n, x])]
+    for iterator in iterators:
+        kind = type(iterator)
+        next(iterator, None)
+        copied = copy.copy(iterator)
+        pairs.append((kind.__name__, iterator.__class__ is kind, next(copied, None), next(iterator, None)))
+    return pairs, type(iter(lambda: n, n)).__name__, isinstance(map(abs, []), map)
+
+
+@ROWS.trap(MOST, 0)
+def thrown_into_what_has_not_started(compiled):
+    @compiled
+    def f(x):
+        def walked():
+            """Its first line is where it stands."""
+            yield x
+
+        walked().throw(ValueError(x.sum()))
+
+    for number in range(3):
+        with pytest.raises(ValueError) as caught:
+            f(draw(number, 3))
+        frames = traceback.extract_tb(caught.value.__traceback__)
+        yield caught.value.args, [(at.name, at.lineno) for at in frames if at.name in ("f", "walked")]
 
 
 @ROWS.parametrize()

@@ -6,6 +6,7 @@ import re
 import sys
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from tests.traps.small_programs import MOST, Rows, draw
@@ -80,6 +81,12 @@ def warned_by_a_library(x):
     return x * 2
 
 
+def warned_by_numpy(x):
+    values = x[0].numpy() * 0
+    return np.log(values), values.mean(where=values > 1), np.nanmax(values * np.nan)
+
+
+row(warned_by_numpy, (3, 4), (3, 4), (5, 2), (3, 4), add=ROWS.trap(MOST, 0))
 row(warned_by_a_library, (3, 4), (3, 4), (5, 2), (3, 4), add=ROWS.trap(MOST, 0))
 row(resized_result, (3, 4), (3, 4), (5, 2), (2,), (3, 4), add=ROWS.trap(MOST, 0))
 row(resized_results, (3, 4), (3, 4), (5, 2), (3, 4))

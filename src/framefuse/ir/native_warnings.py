@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import threading
@@ -15,11 +16,12 @@ from framefuse.ir.values import Value
 
 # C puts a warning down to the innermost Python frame; whatever the program's filters say of that, it is heard.
 HEARD = ("always", None, Warning, re.compile(r"framefuse(\.|$)"), 0)
+PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 LOCK = threading.RLock()
 
 
 class Hearing:
-    """While it is entered, ``tell`` gets the warnings that C gives in framefuse's frames of this thread."""
+    """While it is entered, ``tell`` gets the warnings that are put down to framefuse's frames of this thread."""
 
     def __init__(self, tell: Callable[[Warning], None]) -> None:
         self.tell = tell
@@ -64,7 +66,7 @@ def _of_this_thread() -> list[Hearing]:
 def _show(message: warnings.WarningMessage) -> None:
     with LOCK:
         hearing, shown = _of_this_thread(), _before[1]
-    if not hearing or not HEARD[3].match(sys._getframe(1).f_globals.get("__name__", "")):
+    if not hearing or not message.filename.startswith(PACKAGE):
         shown(message)
         return
     told = message.message

@@ -12,9 +12,11 @@ from framefuse.capture.facts.atoms import ATOMS, SETS
 from framefuse.capture.facts.numbers import TRACKED
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import special
-from framefuse.capture.program.frame import Frame, enter
+from framefuse.capture.program.frame import Frame, InterpretedGenerator, copy_of, enter
+from framefuse.capture.program.itertools_equivalents import one_of
 from framefuse.capture.program.lookups import type_get
 from framefuse.capture.program.markers import MISSING, SWITCH, Outcome
+from framefuse.capture.program.natives import KINDS
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir.classes import written_in_c
 from framefuse.ir.values import Arguments, Keywords, Value
@@ -47,6 +49,12 @@ def _shallow(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
     """
     value = args[0] if len(args) == 1 and not kwargs else None
     kind, sources, contents = type(value), machine.recorder.sources, machine.recorder.contents
+    if kind is InterpretedGenerator and value.__class__ is not types.GeneratorType:
+        frame.stack.append(_iterator(args[0]))
+        return None
+    if kind in KINDS.values() and not sources.knows(value):  # what the call made: its state is for its own class alone
+        frame.stack.append(copy.copy(value))
+        return None
     if not machine.recorder.alive or not has_plain_state(kind) or type_get(kind, "__copy__") is not MISSING:
         machine.push(enter(COPY, args, kwargs))
         return SWITCH
@@ -60,6 +68,16 @@ def _shallow(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
     _content(copied).update({name: contents.item(content, name, part) for name, part in content.items()})
     frame.stack.append(copied)
     return None
+
+
+def _iterator(value: InterpretedGenerator) -> InterpretedGenerator:
+    copied = copy_of(value)
+    if value.function is one_of and value.state != "done":  # what the iterators share knows of the new one
+        _, waiting, own = copied.frame.locals[:3]
+        waiting.append(list(own))
+        copied.frame.locals[2] = waiting[-1]
+        copied.arguments[2:3] = waiting[-1:] if copied.arguments else []
+    return copied
 
 
 def is_plain(value: Value, depth: int = 0) -> bool:

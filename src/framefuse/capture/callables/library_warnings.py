@@ -19,7 +19,7 @@ from framefuse.capture.interp import stacks
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program import leaves
 from framefuse.capture.program.tracebacks import is_framefuse
-from framefuse.ir.native_warnings import unheard
+from framefuse.ir.native_warnings import Hearing, unheard
 from framefuse.ir.values import Arguments, Function, Value
 
 WARN = warnings.warn
@@ -29,7 +29,10 @@ def overheard(machine: Machine, target: Function, call: Callable[[], Value]) -> 
     """What ``call`` gives, which calls ``target``. Whoever has put a function of their own in the place of
     ``warnings.warn`` hears it now alone.
     """
-    if warnings.warn is not WARN or type(target) is not types.FunctionType:
+    if type(target) is not types.FunctionType:
+        with Hearing(machine.recorder.tell):
+            return call()
+    if warnings.warn is not WARN:
         return call()
     ear = functools.partial(_hear, machine, target, threading.get_ident())
     warnings.warn = ear

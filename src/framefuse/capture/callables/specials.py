@@ -200,13 +200,12 @@ def _type(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> 
         return MISSING
     kind = type(args[0])
     machine.recorder.sources.guard_type(args[0])
-    frame.stack.append(OWN_KINDS.get(kind, kind))
+    frame.stack.append(args[0].__class__ if kind is InterpretedGenerator else OWN_KINDS.get(kind, kind))
     return None
 
 
 OWN_KINDS: dict[type, type] = {
-    **STANDS_FOR, InterpretedGenerator: types.GeneratorType, FrameView: types.FrameType,
-    RangeIterator: type(iter(range(0))),
+    **STANDS_FOR, FrameView: types.FrameType, RangeIterator: type(iter(range(0))),
 }  # fmt: skip
 
 

@@ -14,10 +14,11 @@ from framefuse.capture.interp.registry import ENTERING
 from framefuse.capture.program.breaks import Before, Break
 from framefuse.capture.program.decoded import Code
 from framefuse.capture.program.frame import Frame, Pending
-from framefuse.capture.program.leaves import is_installed, library_of
+from framefuse.capture.program.leaves import NATIVE_KINDS, is_installed, library_of
 from framefuse.capture.program.markers import Outcome
 from framefuse.capture.program.services import Breaks, Place
 from framefuse.capture.program.tracebacks import is_ours
+from framefuse.ir.native_warnings import Telling
 from framefuse.ir.values import Arguments, Keywords, Value
 
 # Reasons for ending a recording that a break before the instruction heals: what was changed is real after it.
@@ -78,6 +79,9 @@ class Exits:
     ) -> None:
         """Runs a call that cannot be recorded: as a step between two segments, else as the end of the recording."""
         if self.breakable():
+            if _of_numpy(target, args):
+                target = Telling(target, self.recorder.place())
+                self.recorder.sources.root(target)
             raise Break(target, args, kwargs, continuation, code, detail)
         memo = self.recorder.settled()
         self.recorder.kill(code, detail)
@@ -210,3 +214,11 @@ class Exits:
             tell(self.machine, frame)
         if self.watching:
             frame.code = watched(frame.code)
+
+
+def _of_numpy(target: Value, args: Arguments) -> bool:
+    """Whether C code of numpy runs, which warns of values."""
+    if type(target) not in NATIVE_KINDS:
+        return type(target).__module__ == "numpy"
+    owner = getattr(target, "__objclass__", target)
+    return owner.__module__ == "numpy" or any(type(part).__module__ == "numpy" for part in args)

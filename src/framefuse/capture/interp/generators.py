@@ -68,7 +68,8 @@ class Generators:
     def throw_into(self, generator: InterpretedGenerator, error: BaseException) -> Value:
         """Raises ``error`` where the generator yields, or in the iterator that it delegates to."""
         if generator.state == "new":
-            generator.state = "done"
+            generator.frame.step = 1  # the line of the function
+            return self.drive(generator, None, error)
         inner = self.delegate(generator)
         if inner is not None:
             if isinstance(error, GeneratorExit):

@@ -8,7 +8,7 @@ import sys
 import types
 from collections.abc import Iterator
 
-from framefuse.capture.program.natives import MADE_FROM, STANDS_FOR, TRUTH, equivalent
+from framefuse.capture.program.natives import KINDS, MADE_FROM, STANDS_FOR, TRUTH, equivalent
 from framefuse.capture.program.parallel import activate
 from framefuse.ir.values import Value
 
@@ -438,5 +438,6 @@ def inside_ddp_forward(parallel: Value) -> Iterator[None]:
 
 VIEWS_OF_DICTS: dict[str, Value] = {"keys": keys_of, "values": values_of, "items": items_of}  # where entries move
 STANDS_FOR.update({function: getattr(dict, name) for name, function in VIEWS_OF_DICTS.items()})
+KINDS[_results_until] = type(iter(int, 1))
 # How iterators that have an equivalent are advanced by name.
 STEPS = tuple(kind.__next__ for kind in STANDS_FOR.values() if hasattr(kind, "__next__"))

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from framefuse.capture.program.decoded import Code, decode
 from framefuse.capture.program.markers import UNBOUND
-from framefuse.capture.program.natives import STANDS_FOR
+from framefuse.capture.program.natives import KINDS, STANDS_FOR
 from framefuse.ir.source import Line, Site
 from framefuse.ir.values import Arguments, Keywords, Value
 
@@ -125,13 +125,17 @@ class InterpretedGenerator:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        return GeneratorType
+        return KINDS.get(self.function, GeneratorType)
 
     def __iter__(self) -> InterpretedGenerator:
         return self
 
     def __repr__(self) -> str:
-        return f"<generator object {self.__qualname__} at {id(self):#x}>"
+        kind = self.__class__
+        if kind is GeneratorType:
+            return f"<generator object {self.__qualname__} at {id(self):#x}>"
+        module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+        return f"<{module}{kind.__qualname__} object at {id(self):#x}>"
 
     def __next__(self) -> Value:
         return self.machine.generators.drive(self, None)
@@ -280,6 +284,16 @@ def enter(function: FunctionType, args: Arguments, kwargs: Keywords) -> Frame:
     slots = bind_locals(function, args, kwargs)
     frame.locals[: len(slots)] = slots
     return frame
+
+
+def copy_of(generator: InterpretedGenerator) -> InterpretedGenerator:
+    """An iterator that goes on from where this one stands, over the same iterators."""
+    frame = Frame(generator.function, generator.frame.code)
+    frame.locals, frame.stack = list(generator.frame.locals), list(generator.frame.stack)
+    frame.step = generator.frame.step
+    copied = InterpretedGenerator(generator.machine, frame)
+    copied.state, copied.arguments = generator.state, list(generator.arguments)
+    return copied
 
 
 def native_generator(generator: InterpretedGenerator) -> Value:

@@ -9,7 +9,7 @@ import operator
 from collections import deque
 
 from framefuse.capture.program.equivalents import ABSENT
-from framefuse.capture.program.natives import COMPARISONS, CONVERSIONS, LESS, TRUTH, equivalent
+from framefuse.capture.program.natives import COMPARISONS, CONVERSIONS, KINDS, LESS, TRUTH, equivalent
 from framefuse.ir.values import Value
 
 
@@ -165,10 +165,10 @@ def tee_(iterable: Value, n: int = 2, /) -> Value:
     itertools.tee((), n)  # raises what eager raises
     iterator = iter(iterable)
     waiting: list[list[Value]] = [[] for _ in range(n)]
-    return tuple([_one_of(iterator, waiting, own) for own in waiting])
+    return tuple([one_of(iterator, waiting, own) for own in waiting])
 
 
-def _one_of(iterator: Value, waiting: list[list[Value]], own: list[Value]) -> Value:
+def one_of(iterator: Value, waiting: list[list[Value]], own: list[Value]) -> Value:
     while True:
         if not own:
             value = next(iterator, ABSENT)
@@ -178,6 +178,8 @@ def _one_of(iterator: Value, waiting: list[list[Value]], own: list[Value]) -> Va
                 values.append(value)
         yield own.pop(0)
 
+
+KINDS[one_of] = type(itertools.tee(())[0])
 
 # What takes all that it walks at once, and calls nothing afterwards, runs natively on lists.
 

@@ -75,6 +75,8 @@ NOTHING = Native()
 NATIVES: dict[Hashable, Native] = {}
 # The callable for which a Python equivalent stands where an unstarted generator of it leaves the call.
 STANDS_FOR: dict[Function, Hashable] = {}
+# The class of the iterator that a generator of the function is to the program.
+KINDS: dict[Function, type] = {}
 
 
 def row(target: Hashable, row: Native) -> None:
@@ -90,6 +92,8 @@ def equivalent(target: Hashable, **columns: Unpack[Columns]) -> Callable[[F], F]
     def register(function: F) -> F:
         row(target, Native(equivalent=function, **columns))
         STANDS_FOR[function] = target
+        if isinstance(target, type):
+            KINDS[function] = target
         return function
 
     return register

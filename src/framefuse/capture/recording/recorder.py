@@ -433,11 +433,15 @@ class Recorder:
 
     def tell(self, warning: Warning) -> None:
         """A warning of C, which the program gets as if it had made the call itself."""
+        self._told = self.place()
+        self._told.tell(warning)
+
+    def place(self) -> WarningPlace:
+        """Where C puts a warning that it gives now."""
         frame = self.machine.frames[-1] if self.machine is not None else None
         line = frame.code.line(frame.step - 1) if frame is not None else Line("sys", 0, "")
-        place = WarningPlace(frame.globals.get("__name__", "") if frame is not None else "sys", line.file, line.line)
-        self._told = place
-        place.tell(warning)
+        module = frame.globals.get("__name__", "") if frame is not None else "sys"
+        return WarningPlace(module, line.file, line.line)
 
     def _prepare(self, name: str, args: Arguments, kwargs: Keywords) -> Prepared | None:
         """What is known of a torch call before it runs."""
