@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import torch
 
+from framefuse.ir.loops.nodes import Load, Loop, Statement
+from framefuse.ir.loops.walk import values_of
 from framefuse.ir.numbers import Expr, Symbol
 from framefuse.ir.schedule import Item, Memory, RunCall, RunKernel, RunMatmul, Schedule
 from framefuse.ir.source import Line
@@ -46,15 +48,48 @@ def touched(item: Item) -> tuple[list[int], list[int]]:
     return (list(item.operands), [memory for _, memory in item.outs]) if isinstance(item, RunCall) else ([], [])
 
 
-def bytes_of(schedule: Schedule, numbers: Iterable[int], sizes: Sizes) -> int | None:
-    """The bytes of these buffers, None where only the run tells."""
-    total = 0
-    for memory in (schedule.memories[number] for number in numbers):
+def bytes_of(schedule: Schedule, numbers: Iterable[int], sizes: Sizes, by: Item | None = None) -> int | None:
+    """The bytes of these buffers, None where only the run tells; of what the step ``by`` reads no more than it reads
+    elements: rows of a table.
+    """
+    total, most = 0, _elements_read(by, sizes) if isinstance(by, RunKernel) else {}
+    for number in numbers:
+        memory = schedule.memories[number]
         extents = _extents(memory.sizes, sizes)
         if extents is None:
             return None
-        total += math.prod(extents) * memory.dtype.size
+        whole = math.prod(extents)
+        total += min(whole, most.get(number, whole)) * memory.dtype.size
     return total
+
+
+def _elements_read(item: RunKernel, sizes: Sizes) -> dict[int, int]:
+    """How many elements a kernel reads of each buffer that it only reads, each as often as it does."""
+    known = {symbol: value_of(number, sizes) for symbol, number in item.sizes.items()}
+    counts: dict[str, int] = {}
+    if not _count_reads(item.kernel.body, 1, {key: size for key, size in known.items() if size is not None}, counts):
+        return {}
+    pairs = list(zip(item.kernel.buffers, item.buffers, strict=True))
+    written = {number for buffer, number in pairs if buffer.written}
+    found: dict[int, int] = {}
+    for buffer, number in pairs:
+        if number not in written:
+            found[number] = found.get(number, 0) + counts.get(buffer.name, 0)
+    return found
+
+
+def _count_reads(body: Sequence[Statement], turns: int, sizes: Sizes, counts: dict[str, int]) -> bool:
+    """Adds the reads of statements that run so many times, by buffer; False where only the run tells how many."""
+    for statement in body:
+        if isinstance(statement, Loop):
+            extent = value_of(statement.extent, sizes)
+            if extent is None or not _count_reads(statement.body, turns * extent, sizes, counts):
+                return False
+        else:
+            for value in values_of((statement,)):
+                if isinstance(value, Load):
+                    counts[value.buffer] = counts.get(value.buffer, 0) + turns
+    return True
 
 
 def flops_of(item: Work, schedule: Schedule, sizes: Sizes) -> int | None:

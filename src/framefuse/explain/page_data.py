@@ -222,7 +222,7 @@ class _Collected:
     def row(self, mark: str, item: Work, schedule: Schedule, sizes: Sizes) -> WorkRow:
         read, written = touched(item)
         shapes = ", ".join(shape_of(schedule.memories[memory]) for memory in written)
-        amounts = bytes_of(schedule, read, sizes), bytes_of(schedule, written, sizes)
+        amounts = bytes_of(schedule, read, sizes, item), bytes_of(schedule, written, sizes)
         estimate, code = None, ""
         if isinstance(item, RunKernel):
             estimate, code = value_of(item.work, sizes), self.code(item.kernel)

@@ -28,11 +28,12 @@ SHOWN = 40  # rows of the text
 class ProfileRow:
     """Steps of a call that are alike: ``kind`` is kernel, product, call, or rest, which is what no step took.
 
-    ``seconds`` are those of one call, all ``count`` runs together, ``share`` is their part of it. ``bytes`` are those
-    that one run reads and writes, each buffer counted once and whole, also where a part of it is read, None where only
-    the run tells; ``recorded`` says that they are those of the recorded call, as nothing told this one's sizes.
-    ``of_bandwidth`` is what share of the measured bandwidth of a copy they make (more than 1: what is read was in a
-    cache), ``of_arithmetic`` what share of the measured arithmetic of a large product the product makes.
+    ``seconds`` are those of one call, all ``count`` runs together, ``share`` is their part of it. ``bytes`` are
+    those that one run reads and writes, each buffer counted once and whole, but no more than a kernel reads
+    elements of it, None where only the run tells; ``recorded`` says that they are those of the recorded call, as
+    nothing told this one's sizes. ``of_bandwidth`` is what share of the measured bandwidth of a copy they make
+    (more than 1: what is read was in a cache), ``of_arithmetic`` what share of the measured arithmetic of a large
+    product the product makes.
     """
 
     kind: str

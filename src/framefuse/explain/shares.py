@@ -49,7 +49,7 @@ def amounts_of(step: StepTime, given: Mapping[int, Sizes]) -> Amounts:
     read, written = touched(step.item)
     buffers = dict.fromkeys((*read, *written))
     recorded = bytes_of(code.schedule, buffers, known_sizes(code.schedule, actual)) is None
-    moved = None if is_view(step.item) else bytes_of(code.schedule, buffers, sizes)
+    moved = None if is_view(step.item) else bytes_of(code.schedule, buffers, sizes, step.item)
     shapes = ", ".join(shape_of(code.schedule.memories[number], sizes) for number in written)
     return Amounts(shapes, moved, flops_of(step.item, code.schedule, sizes), recorded)
 

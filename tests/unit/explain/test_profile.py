@@ -38,6 +38,15 @@ def test_a_product_and_a_kernel_with_bytes_at_the_sizes_of_this_call():
     assert "GB/s, a copy of 64 MiB" in text and "GFLOP/s, a float32 product" in text and "test_profile.py" in text
 
 
+def test_of_a_table_the_rows_count_that_are_read():
+    table = torch.randn(1000, 8)
+    fast = framefuse.compile(lambda words, scale: table[words].sin() * scale)
+    fast(torch.tensor([1, 5, 7]), torch.randn(8))
+    kernel = only(framefuse.profile(fast, torch.tensor([2, 9, 900, 3]), torch.randn(8)), "kernel")
+    words, rows, scale = 4 * 8, 4 * 8 * 4, 8 * 4
+    assert kernel.bytes == words + rows + scale + rows
+
+
 def test_it_runs_the_function_so_often_and_changes_nothing_else():
     calls = []
 
