@@ -441,6 +441,7 @@ def reduce_dims(compiled):
             x.median(d).values,
             x.sort(d).values,
             x.unbind(d)[0],
+            x[:0].unbind(),
             x.index_select(d, torch.tensor([0])),
             x.flip(d),
             x.roll(1, d),

@@ -497,7 +497,8 @@ class Recorder:
             places = [meta.device for meta in self.metas[first:]]
             devices.by_type(self.sources, name, (*args, *kwargs.values()), operands, places)
             if result is NO_TENSOR and not written and not (TABLE[name].generator or TABLE[name].checks):
-                self.kill("native-call", name)
+                if not (isinstance(out, tuple | list) and not out):  # unbind of no rows makes nothing
+                    self.kill("native-call", name)
                 return
             self.calls.append(
                 Call(
