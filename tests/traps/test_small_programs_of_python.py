@@ -668,20 +668,24 @@ def copied_iterators(x, n):
 
 
 @ROWS.trap(MOST, 0)
-def thrown_into_what_has_not_started(compiled):
+def tracebacks_through_generators(compiled):
     @compiled
-    def f(x):
+    def f(x, thrown):
         def walked():
-            """Its first line is where it stands."""
+            """Its first line is where one stands that has not started."""
             yield x
+            raise StopIteration
 
-        walked().throw(ValueError(x.sum()))
+        if thrown:
+            walked().throw(ValueError(x.sum()))
+        return list(walked())
 
-    for number in range(3):
-        with pytest.raises(ValueError) as caught:
-            f(draw(number, 3))
-        frames = traceback.extract_tb(caught.value.__traceback__)
-        yield caught.value.args, [(at.name, at.lineno) for at in frames if at.name in ("f", "walked")]
+    for number, error in enumerate((ValueError, RuntimeError) * 3):
+        with pytest.raises(error) as caught:
+            f(draw(number, 3), error is ValueError)
+        for told in (caught.value, caught.value.__cause__):
+            frames = traceback.extract_tb(told.__traceback__) if told is not None else ()
+            yield type(told), [(at.name, at.lineno) for at in frames if at.name in ("f", "walked")]
 
 
 @ROWS.parametrize()

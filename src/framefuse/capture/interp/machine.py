@@ -230,7 +230,7 @@ class Machine:
                 if isinstance(error, StopIteration):
                     ended = RuntimeError("generator raised StopIteration")
                     ended.__cause__ = ended.__context__ = error
-                    error, trace = ended, entry(None, frame)
+                    error, trace = ended, None  # CPython makes it where the generator was called
             if frame.bottom or len(frames) == base:
                 error.__traceback__ = trace
                 rethrow(error)
