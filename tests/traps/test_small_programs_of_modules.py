@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+import warnings
 
 import torch
 from tests.traps.small_programs import Rows, draw
@@ -302,6 +303,12 @@ def hooks(compiled):
         m.zero_grad()
         f(draw(i, 2, 3, grad=True)).sum().backward()
         yield [q.grad for q in m.parameters()], len(log)
+    m[0].register_full_backward_hook(lambda mod, gi, go: log.append((len(gi), len(go))))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for needs in (False, False, True, False):  # torch warns where no input needs a gradient, and calls the hook
+            f(draw(i, 2, 3, grad=needs)).sum().backward()
+            yield list(log)
     m[0].weight.register_hook(lambda g: g * 3)
     for i in range(3):
         m.zero_grad()

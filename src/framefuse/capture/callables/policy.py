@@ -92,12 +92,16 @@ def _of_python(
             return None
         return "collective" if id(target) in collectives.COLLECTIVES else "torch"
     if module.partition(".")[0] == "torch":
-        return None if target in HANGS_HOOKS and _may_require_grad(recorder, args) else "torch"
+        return None if target in HANGS_HOOKS and _may_hang(recorder, target, args) else "torch"
     return "pure" if module in leaves.PURE_MODULES else None
 
 
-def _may_require_grad(recorder: Recorder, args: Arguments) -> bool:
-    """Whether gradients may flow to a tensor among the arguments or in a tuple there."""
+def _may_hang(recorder: Recorder, target: Value, args: Arguments) -> bool:
+    """Whether gradients may flow to a tensor among the arguments or in a tuple there; that of inputs notes how many
+    there are for that of outputs, whether or not gradients flow to them.
+    """
+    if target is BackwardHook.setup_input_hook:
+        return torch.is_grad_enabled()
     parts = [part for given in args for part in (given if isinstance(given, tuple) else (given,))]
     tensors = [part for part in parts if isinstance(part, torch.Tensor)]
     return torch.is_grad_enabled() and any(recorder.requires_grad(tensor) is not False for tensor in tensors)
