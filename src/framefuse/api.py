@@ -47,7 +47,8 @@ def compile(
     Args:
         model: what to compile. A module gives a module of the same class that shares all state with the original.
         fullgraph: raise instead of leaving a call eager when it cannot be captured whole.
-        dynamic: None or True, one compilation serves all sizes; False, sizes are constants and each size compiles once.
+        dynamic: None or True, one compilation serves all sizes (with None, a column has one of its own first); False,
+            sizes are constants and each size compiles once.
         backend: ``"native"``, or one that leaves out stages, so that a fault has a place: ``"python"`` (Python runs the
             kernels, element by element), ``"aot_eager"`` (torch runs the lowered and differentiated graphs),
             ``"eager"`` (torch runs the captured graph). Or torch.compile's contract, a callable ``(gm:

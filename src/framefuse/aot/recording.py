@@ -60,7 +60,7 @@ def recorded(f: Callable[..., Any], examples: Sequence[torch.Tensor], dynamic: b
 
 def _recorded(f: Callable[..., Any], examples: Sequence[torch.Tensor], dynamic: bool) -> Recorded:
     options = {"cache": False, "cpu_target": "alone"}
-    compiled = compile(f, fullgraph=True, dynamic=None if dynamic else False, options=options)
+    compiled = compile(f, fullgraph=True, dynamic=dynamic, options=options)
     state = compiled_function(compiled)
     if state is None:
         raise UserError(f"{f!r:.80} has no Python code that could be recorded. Export a function or an nn.Module")

@@ -11,7 +11,7 @@ import torch
 from framefuse import _native
 from framefuse.guards.check import is_dense, same_atom
 from framefuse.guards.source_nodes import MISSING
-from framefuse.ir.facts import Assumptions, Input, Source, TensorSpec
+from framefuse.ir.facts import Assumptions, Input, Source, TensorSpec, before_ones
 from framefuse.ir.values import Value
 
 NUMBERS = {"int": int, "float": float}
@@ -25,7 +25,7 @@ def moving(known: Iterable[Assumptions], arguments: Sequence[Value]) -> frozense
 
     The next recording makes them symbols: a number that changed once will change again. Of a string it holds what the
     program asks. A tensor among them has a stride that was held because elements lay near (capture/recording), and has
-    another one now, or lay densely and does not now.
+    another one now, or lay densely and does not now, or was a column (sizes of 1 at the end) and is none now.
     """
     sources: set[Source] = set()
     values: dict[Source, Value] = {}
@@ -53,6 +53,8 @@ def _lies_otherwise(entry: Input, arguments: Sequence[Value], values: dict[Sourc
 
 
 def _is_laid_otherwise(spec: TensorSpec, now: Value) -> bool:
+    if _was_column(spec, now):
+        return True
     if spec.order is None and not any(isinstance(stride, int) and stride > 1 for stride in spec.strides or ()):
         return False
     if not isinstance(now, torch.Tensor) or type(now) is not spec.type:
@@ -63,6 +65,14 @@ def _is_laid_otherwise(spec: TensorSpec, now: Value) -> bool:
         return not is_dense(tuple(now.shape), now.stride(), spec.order)
     pairs = zip(spec.strides or (), now.stride(), strict=True)
     return any(isinstance(stride, int) and 1 < stride != other for stride, other in pairs)
+
+
+def _was_column(spec: TensorSpec, now: Value) -> bool:
+    """Whether a size of 1 that was held at the end of others is another one now."""
+    first = before_ones(spec.sizes)
+    if first == len(spec.sizes) or not isinstance(now, torch.Tensor) or now.dim() != len(spec.sizes):
+        return False
+    return any(size != 1 for size in now.shape[first:])
 
 
 def _is_given(source: Source) -> bool:

@@ -9,7 +9,7 @@ argument: facts and inputs below an argument are paths, re-read at each call.
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from framefuse.ir.comparisons import RealRelation, Relation
@@ -186,6 +186,14 @@ class TensorSpec:
             else f" strides {self.strides}"
         )
         return f"{self.dtype}[{', '.join(map(str, self.sizes))}]{layout} {self.device}"
+
+
+def before_ones(sizes: Sequence[Symbol | int]) -> int:
+    """How many dimensions stand before sizes of 1 at the end, the first in any case: 1 for a column."""
+    end = len(sizes)
+    while end > 1 and sizes[end - 1] == 1:
+        end -= 1
+    return end
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from framefuse.capture.recording.waits import Waits
 from framefuse.capture.recording.wrappers import Made
 from framefuse.capture.recording.written_memory import Prepared, WrittenMemory
 from framefuse.errors import Reason
-from framefuse.ir.facts import Source
+from framefuse.ir.facts import Source, before_ones
 from framefuse.ir.marks import DIMENSIONS
 from framefuse.ir.native_warnings import Hearing, Telling, WarningPlace
 from framefuse.ir.nested import numbers_in
@@ -51,6 +51,10 @@ from framefuse.ir.trace import Call, Ref, TensorMeta
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 T = TypeVar("T")
+# Elements from which a tensor whose last sizes are 1 is compiled as the column it is until another one comes. Measured,
+# 1,000 and 20,000 rows in the speed of eager: softmax 0.48, cummin 0.40 and 0.14, mean 0.26, pad 0.09 for any sizes;
+# 1.5 and more as columns.
+COLUMN = 128
 
 
 class Levels(Protocol):
@@ -77,6 +81,7 @@ class Recorder:
         self.reason: Reason | None = None
         self.bug: Exception | None = None
         self.symbolic = dynamic is not False
+        self.holds_columns = dynamic is None  # that sizes of 1 behind all others stay 1 until they are seen to change
         self.machine: Interpreter | None = None
         self.relations = Relations(self)
         self.sources = Sources(self, self.relations)
@@ -342,9 +347,11 @@ class Recorder:
             self.entrances.add(number, tensor)
         fixed = not self.symbolic or isinstance(tensor, torch.nn.Parameter) or lies_in_module(source)
         marked = tensor.__dict__.get(DIMENSIONS, {})
+        holds = self.holds_columns and tensor.numel() >= COLUMN and source not in self.moving
+        thin = before_ones(tensor.shape) if holds else tensor.ndim
         sizes: list[Symbol | int] = []
         for dim, size in enumerate(tensor.shape):
-            if not marked.get(dim, not fixed):
+            if not marked.get(dim, not fixed and dim < thin):
                 sizes.append(size)
                 continue
             symbol = self.size_symbols[(number, dim)] = self.relations.new_symbol("s", size)
