@@ -7,13 +7,24 @@ from collections.abc import Iterator
 from typing import Any
 
 from framefuse.aot.exported_program import DLPACK, Program, Result
-from framefuse.aot.own_code import POSITIONS, Added, Convolution, Elements, Part, Sorted, is_idle, read
+from framefuse.aot.own_code import (
+    POSITIONS,
+    Added,
+    Convolution,
+    Elements,
+    Exponentials,
+    Matrices,
+    Part,
+    Sorted,
+    is_idle,
+    read,
+)
 from framefuse.aot.own_views import Number, Shown, Word, parts
 from framefuse.errors import UserError
 from framefuse.ir.dtypes import BY_NAME
 from framefuse.ir.facts import TensorSpec
 from framefuse.ir.numbers import Symbol
-from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, ReleaseStep, Slot
+from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, NumbersStep, ReleaseStep, Slot
 
 CHECKED = {"add": "__builtin_add_overflow", "sub": "__builtin_sub_overflow", "mul": "__builtin_mul_overflow"}
 CHOSEN = {"min": "<", "max": ">"}
@@ -213,7 +224,10 @@ class _Writer:
         elif isinstance(item, AllocStep):
             yield from self.memory(item.slot)
         elif isinstance(item, CallStep):
-            yield from self.call(item)
+            behind = plan.steps[number + 1] if number + 1 < len(plan.steps) else None
+            yield from self.call(item, behind if isinstance(behind, NumbersStep) else None)
+        elif isinstance(item, NumbersStep):
+            yield from self.further(item)
         elif isinstance(item, ReleaseStep):
             for slot in item.slots:
                 if plan.slots[slot].place in OWNED and slot not in (*self.leaving, *self.shown):
@@ -246,7 +260,14 @@ class _Writer:
         yield f"        {operand(item.c, item.c_strides)}, {operand(item.out, item.out_strides)}}};"
         yield f"      if (product_{dtype}(model, &of, {self.pack(item.c)})) goto failed; }}"
 
-    def call(self, item: CallStep) -> Iterator[str]:
+    def further(self, item: NumbersStep) -> Iterator[str]:
+        """Numbers that depend on sizes of results, within the steps: what they refuse gives memory back."""
+        for instruction in item.numbers:
+            for line in self.number(instruction):
+                failing = line.lstrip().startswith("return fail(")
+                yield line.replace("return", "{", 1).replace(");", "); goto failed; }") if failing else line
+
+    def call(self, item: CallStep, behind: NumbersStep | None) -> Iterator[str]:
         if is_idle(item) or any(out in self.shown for _, out in item.outs):
             return
         called = read(self.plan, item)
@@ -254,9 +275,16 @@ class _Writer:
         if isinstance(called, Sorted):
             yield from self.sorted(called)
             return
+        if isinstance(called, Matrices):
+            yield from self.sizes(called)
+            yield from self.further(behind) if behind is not None else ()
         yield from self.memory(called.out)
         if isinstance(called, Added):
             yield from self.added(called)
+        elif isinstance(called, Matrices):
+            yield from self.matrices(called)
+        elif isinstance(called, Exponentials):
+            yield from self.exponentials(called)
         elif isinstance(called, Convolution):
             yield from self.convolution(called)
         elif isinstance(called, Part):
@@ -297,6 +325,48 @@ class _Writer:
         yield f"      const adding of = {{{shape}, p[{item.positions}], place, p[{item.terms}], term,"
         yield f"                         p[{item.out}], to}};"
         yield "      if (add_at(model, &of)) goto failed; }"
+
+    def sizes(self, item: Matrices) -> Iterator[str]:
+        """Sets the sizes of what is computed of matrices: the larger ones of the batches, those of the last operand."""
+        slots = self.plan.slots
+        rank = len(slots[item.input].sizes) - 2
+        for number, d in item.sizes:
+            operands = [slots[slot].sizes for slot in (item.right, item.input) if slot is not None]
+            given = [sizes[d] for sizes in operands if d < len(sizes)]
+            one = f"n[{given[0]}].i"
+            both = d < rank and len(given) > 1
+            size = f"{one} == 1 ? n[{given[1]}].i : {one}" if both else one
+            yield f"    n[{number}].i = {size};"
+
+    def matrices(self, item: Matrices) -> Iterator[str]:
+        """Each matrix of the batch; what is 1 in a dimension of the batch stands still there."""
+        slots = self.plan.slots
+        out, left = slots[item.out], slots[item.input]
+        rank = len(left.sizes) - 2
+        right = left if item.right is None else slots[item.right]
+        vector = len(right.sizes) < len(left.sizes)
+
+        def strides(name: str, slot: Slot) -> str:
+            steps = [f"n[{stride}].i" for stride in slot.strides]
+            pairs = zip(slot.sizes[:rank], steps[:rank], strict=True) if len(steps) >= rank + 2 else ()
+            still = [f"n[{size}].i == 1 ? 0 : {step}" for size, step in pairs]
+            return f"const int64_t {name}[] = {{{', '.join([*still, *steps[len(still) :], '0'])}}};"
+
+        columns = "1" if vector else f"n[{right.sizes[-1]}].i"
+        yield f"    {{ {self.array('sizes', out.sizes)} {strides('of_a', left)} {strides('of_b', right)}"
+        yield f"      {self.array('to', (*out.strides,))}" if not vector else f"      {strides('to', out)}"
+        given = "NULL" if item.right is None else f"p[{item.right}]"
+        size = BY_NAME[out.dtype].size
+        shape = f"{rank}, {size}, sizes, n[{left.sizes[-1]}].i, {columns}"
+        yield f"      const matrices of = {{{shape}, p[{item.input}], of_a, {given}, of_b, p[{item.out}], to}};"
+        yield f"      if (each_matrix(model, &of, {item.work})) goto failed; }}"
+
+    def exponentials(self, item: Exponentials) -> Iterator[str]:
+        out, source = self.plan.slots[item.out], self.plan.slots[item.input]
+        yield f"    {{ {self.array('sizes', out.sizes)} {self.array('to', out.strides)}"
+        yield f"      {self.array('from', source.strides)}"
+        taken = f"{len(out.sizes)}, sizes, {item.dim}, p[{item.input}], from"
+        yield f"      sums_of_exponentials({taken}, p[{item.out}], to, {BY_NAME[out.dtype].size}); }}"
 
     def part(self, item: Part) -> Iterator[str]:
         place = self.plan.slots[item.out]

@@ -141,7 +141,9 @@ def _takes_only(f: Callable[..., Any], positional: Sequence[Mapping[str, Any]], 
     if keywords or any(each["kind"] != "tensor" for each in positional):
         return False
     parameters = _parameters(f)
-    return parameters is None or all(p.default is p.empty for p in parameters[len(positional) :])
+    if parameters is None:  # a function of C has no code that could be recorded
+        return not callable(f)
+    return all(p.default is p.empty for p in parameters[len(positional) :])
 
 
 def _names(f: Callable[..., Any], count: int) -> tuple[str, ...]:

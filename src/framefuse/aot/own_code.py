@@ -1,5 +1,5 @@
 """Reads the library calls of a plan that an exported program makes by code of its own: convolutions, parts of
-tensors, elements at positions, sums there, and orders.
+tensors, elements at positions, sums there, orders, and matrices.
 """
 
 from __future__ import annotations
@@ -81,7 +81,32 @@ class Added:
     terms: int
 
 
-Called = Convolution | Part | Elements | Sorted | Added
+@dataclass(frozen=True, slots=True)
+class Matrices:
+    """What is computed of each matrix of a batch, by the name that C has for it; ``right`` stands beside it in a
+    system of equations, and is a vector where it has one dimension. ``sizes`` are numbers that take sizes of the
+    result, each with its dimension.
+    """
+
+    work: str
+    out: int
+    input: int
+    right: int | None
+    sizes: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exponentials:
+    """The logarithms of sums of exponentials up to each place along a dimension."""
+
+    out: int
+    input: int
+    dim: int
+
+
+Called = Convolution | Part | Elements | Sorted | Added | Matrices | Exponentials
+MATRICES = {torch.linalg.solve: "SOLVE", torch.linalg.cholesky: "FACTOR", torch.linalg.det: "DETERMINANT"}
+EXPONENTIALS = (torch.logcumsumexp, torch.Tensor.logcumsumexp)
 SORTS = (torch.sort, torch.Tensor.sort)
 FIRST = (torch.topk, torch.Tensor.topk)
 SUMS = (torch.scatter_add, torch.Tensor.scatter_add)
@@ -97,9 +122,13 @@ def read(plan: Plan, step: CallStep) -> Called | str:
         called = _sorted(plan, step, ("k", "dim", "largest", "sorted"))
     elif step.function in SUMS and not step.binds:
         called = _added(plan, step)
+    elif step.function in MATRICES and len(step.outs) == 1:
+        called = _matrices(plan, step, MATRICES[step.function])
     elif not step.binds and len(step.outs) == 1 and step.outs[0][0] == ():
         if step.name in NAMES and step.function in _forms(step.name):
             called = _convolution(plan, step, NAMES[step.name])
+        elif step.function in EXPONENTIALS:
+            called = _exponentials(plan, step)
         elif step.function is torch.clone:
             called = _copy(plan, step)
         elif step.function is torch.Tensor.__getitem__:
@@ -115,7 +144,11 @@ def _forms(name: str) -> tuple[object, object]:
 
 
 def is_idle(step: CallStep) -> bool:
-    """Whether a call makes nothing that anything reads, and can neither fail nor tell."""
+    """Whether a call makes nothing that anything reads, and can neither fail nor tell; or lays a result as its slot
+    says, as what exported programs compute lies already.
+    """
+    if step.name == "layout":
+        return step.args == tuple([("tensor", slot) for _, slot in step.outs])
     return not step.outs and step.name in IDLE
 
 
@@ -193,6 +226,30 @@ def _added(plan: Plan, step: CallStep) -> Added | str | None:
     if slots[places].dtype not in POSITIONS or not rank == len(slots[places].sizes) == len(slots[terms].sizes):
         return f"positions of {slots[places].dtype} have no kernel"
     return Added(step.outs[0][1], input, dim % rank, places, terms)
+
+
+def _matrices(plan: Plan, step: CallStep, work: str) -> Matrices | None:
+    """Equations, a factor or a determinant of matrices, given by position alone."""
+    ((_, out),) = step.outs
+    if step.kwargs or any(kind != "tensor" for kind, *_ in step.args) or plan.slots[out].dtype not in CONVOLVED:
+        return None
+    slots = [arg[1] for arg in step.args]
+    ranks = [len(plan.slots[slot].sizes) for slot in slots]
+    if work == "SOLVE" and ranks not in ([2, 1], [ranks[0], ranks[0]]):  # else a vector may be meant as a matrix
+        return None
+    right = slots[1] if work == "SOLVE" else None
+    return Matrices(work, out, slots[0], right, tuple((number, d) for _, d, number in step.binds))
+
+
+def _exponentials(plan: Plan, step: CallStep) -> Exponentials | str | None:
+    given = {"dim": ("const", None), **dict(zip(("input", "dim"), step.args, strict=False)), **dict(step.kwargs)}
+    dim, input = constant(given["dim"]), given["input"]
+    if not isinstance(dim, int) or input[0] != "tensor":
+        return None
+    slot = plan.slots[input[1]]
+    if slot.dtype not in CONVOLVED:
+        return f"{step.name} of {slot.dtype} has no kernel"
+    return Exponentials(step.outs[0][1], input[1], dim % max(len(slot.sizes), 1))
 
 
 def constant(template: Template) -> Any:

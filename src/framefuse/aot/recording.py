@@ -18,7 +18,7 @@ from framefuse.api import compile
 from framefuse.capture.interp.registry import FORMS
 from framefuse.errors import UserError
 from framefuse.ir.facts import Fact
-from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, ReleaseStep
+from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, NumbersStep, ReleaseStep
 from framefuse.ir.schedule import RunCall
 from framefuse.ir.source import Line
 from framefuse.runtime.compilation import Compilation
@@ -98,7 +98,7 @@ def refuse(call: Recorded) -> None:
         raise refused(line or call.line, "The program changes an object that outlives the call")
     if plan.written or stages.code.schedule.writes:
         raise refused(call.line, "The program writes to its inputs or weights")
-    known = (KernelStep, MatmulStep, AllocStep, ReleaseStep, CallStep)
+    known = (KernelStep, MatmulStep, AllocStep, ReleaseStep, CallStep, NumbersStep)
     for step in plan.steps:
         if not isinstance(step, known):
             raise refused(call.line, f"The step {getattr(step, 'name', type(step).__name__)} needs torch")

@@ -288,6 +288,7 @@ static int elements(framefuse_model *model, int lead, int ndim, const int64_t *s
 }
 
 #include "ordering.c"
+#include "linear.c"
 
 /* ---- kernels ---------------------------------------------------------------------------------------------------- */
 
