@@ -6,21 +6,25 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import ZERO, nonnegative
 from framefuse.ir.graph import Graph, Node
-from framefuse.ir.numbers import Expr
+from framefuse.ir.numbers import Expr, expr
 from framefuse.ir.rename import rebuilt
 
 
 def with_pieces(graph: Graph) -> Graph:
-    """The graph in which a slice of a ``cat`` reads the pieces in which it lies, and a ``cat`` joins no other one."""
+    """The graph in which a slice of a ``cat`` reads the pieces in which it lies, a ``cat`` joins no other one, and many
+    rows are joined without a view of each.
+    """
     if not any(node.op == "cat" for node in graph.nodes):
         return graph
-    made = rebuilt(graph, _made)
+    leaving = {output.node for output in graph.outputs}  # torch's own call gives them as they are to be
+    made = rebuilt(graph, lambda node, inputs: _made(node, inputs, node in leaving))
     return graph if made.nodes == graph.nodes else made
 
 
-def _made(node: Node, inputs: tuple[Node, ...]) -> Sequence[Node]:
+def _made(node: Node, inputs: tuple[Node, ...], leaves: bool) -> Sequence[Node]:
     same = node if inputs == node.inputs else node.over(inputs)
     if node.op == "slice" and inputs[0].op == "cat":
         new: list[Node] = []
@@ -33,8 +37,26 @@ def _made(node: Node, inputs: tuple[Node, ...]) -> Sequence[Node]:
         return (source if source.shape == node.shape else same,)
     if node.op == "cat":
         axis = node.attr("axis")
+        rows = None if leaves else _rows(same, axis)
+        if rows is not None:
+            return rows
         return (_joined(same, inputs) if any(_joins(piece, axis) for piece in inputs) else same,)
     return (same,)
+
+
+def _rows(stacked: Node, axis: int) -> tuple[Node, Node] | None:
+    """A stack that a call of the library joins, as what is stacked joined along the next dimension: one view in place
+    of one for each piece. None for anything else.
+    """
+    pieces = stacked.inputs
+    if len(pieces) <= costs.CAT_PIECES or axis + 1 >= len(stacked.shape) or stacked.device != "cpu":
+        return None
+    whole = (*stacked.shape[:axis], *stacked.shape[axis + 1 :])
+    if any(piece.op != "reshape" or piece.inputs[0].shape != whole or piece.shape[axis] != expr(1) for piece in pieces):
+        return None
+    long = (*whole[:axis], whole[axis] * len(pieces), *whole[axis + 1 :])
+    joined = replace(stacked.over(tuple(piece.inputs[0] for piece in pieces)), shape=long)
+    return joined, Node("reshape", (joined,), (), stacked.dtype, stacked.shape, None, stacked.line, stacked.device)
 
 
 @dataclass(frozen=True, slots=True)

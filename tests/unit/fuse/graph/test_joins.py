@@ -4,7 +4,8 @@ import pytest
 import torch
 from tests.unit.fuse.graphs import Builder, check, symbol
 
-from framefuse.fuse import fuse
+import framefuse
+from framefuse.fuse import costs, fuse
 from framefuse.fuse.graph.joins import with_pieces
 
 ROWS, COLUMNS = symbol("s0"), symbol("s1")
@@ -88,3 +89,17 @@ def test_reshapes_back_to_a_shape_are_gone():
     b = Builder(s0=6, s1=5)
     whole = b.reshape(b.reshape(joined(b, ROWS, 3), 1, ROWS + 3, COLUMNS), ROWS + 3, COLUMNS)
     assert read(with_pieces(b.graph(b.neg(b.slice(whole, (0, 0), (ROWS, COLUMNS)))))) == ["neg"]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_many_rows_are_joined_without_a_view_of_each(axis):
+    b = Builder(s0=6, s1=5)
+    rows = [b.input((ROWS, COLUMNS)) for _ in range(costs.CAT_PIECES + 1)]
+    shape = (1, ROWS, COLUMNS) if axis == 0 else (ROWS, 1, COLUMNS)
+    graph = with_pieces(b.graph(b.neg(b.cat([b.reshape(row, *shape) for row in rows], axis))))
+    assert read(graph) == ["neg", "reshape", "cat"]
+    compiled = framefuse.compile(lambda rows: torch.stack(rows, axis).sin())
+    for _ in range(3):
+        given = [torch.randn(6, 5) for _ in rows]
+        torch.testing.assert_close(compiled(given), torch.stack(given, axis).sin())
+    assert read(with_pieces(b.graph(b.cat([b.reshape(row, *shape) for row in rows], axis)))) == ["cat", "reshape"]
