@@ -21,8 +21,10 @@ MOST_BYTES = 1 << 30
 SUFFIX = ".o"
 PART = ".part"  # a file that is being written
 ABANDONED = 3600.0  # seconds after which nobody writes it any more
-FRESH = 3600.0  # seconds for which a use is not noted again
-KEY = ".key"  # the file of the key that signs: whoever cannot read it cannot make files that are read
+FRESH = 3600.0  # seconds for which a use is not noted again, nor a folder looked through again: 0.3 s where it is full
+# The file of the key that signs: whoever cannot read it cannot make files that are read. Its time is that of the last
+# look through the folder.
+KEY = ".key"
 SIGNATURE = hashlib.sha256().digest_size
 _used: dict[Path, set[str]] = {}  # by folder the keys that this process has read or written
 
@@ -47,7 +49,7 @@ class DiskCache:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or Path(platformdirs.user_cache_dir("framefuse")) / "kernels"
         self._key: bytes | None = None
-        self._written: int | None = None  # bytes since the folder was looked through; None: it never was
+        self._written: int | None = None  # bytes since the folder was looked through; None: not asked yet
 
     @property
     def used(self) -> set[str]:
@@ -94,10 +96,13 @@ class DiskCache:
         """Writes a file of the folder, all at once; raises OSError where it cannot."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self._written is None or self._written > MOST_BYTES // 8:
-            self._written = 0
-            held = self.held()
-            if held.files > MOST_FILES or held.bytes > MOST_BYTES:
-                self.leave(MOST_FILES // 2, MOST_BYTES // 2)
+            first, self._written = self._written is None, 0
+            if not (first and self._is_counted()):
+                with suppress(OSError):
+                    os.utime(self.folder / KEY)
+                held = self.held()
+                if held.files > MOST_FILES or held.bytes > MOST_BYTES:
+                    self.leave(MOST_FILES // 2, MOST_BYTES // 2)
         self._written += len(content)
         part = self._part(content)
         try:
@@ -106,6 +111,13 @@ class DiskCache:
             Path(part).unlink(missing_ok=True)
             raise
         return self.folder / name
+
+    def _is_counted(self) -> bool:
+        """Whether some process looked through the folder a short time ago."""
+        try:
+            return abs(time.time() - (self.folder / KEY).stat().st_mtime) < FRESH
+        except OSError:
+            return False
 
     def names(self) -> list[str]:
         """The keys that the folder has files for, good or not."""
