@@ -9,7 +9,7 @@ from tests.gpu.kernels import NEEDS_GPU
 import framefuse
 from framefuse.api import compiled_function
 from framefuse.codegen.disk_cache import DiskCache
-from framefuse.driver import tuning
+from framefuse.driver import tuning, winners
 from framefuse.ir.schedule import RunKernel
 
 pytestmark = NEEDS_GPU
@@ -18,7 +18,7 @@ MODE = "max-autotune-no-cudagraphs"
 
 @pytest.fixture(autouse=True)
 def own_winners(monkeypatch, tmp_path):
-    monkeypatch.setattr(tuning, "PROCESS", tuning.Winners(DiskCache(tmp_path)))
+    monkeypatch.setattr(winners, "PROCESS", winners.Winners(DiskCache(tmp_path)))
 
 
 def f(x, y):

@@ -157,16 +157,22 @@ TURNED = 0.08, 0.00005  # what a kernel takes longer that reads a value in one o
 TURNED_VOLUME = 0.08, 0.0007  # the same of five dimensions
 REDUCED_ACROSS = 0.01, 0.0003  # what a reduction takes longer across memory,
 REDUCED_GROUPS = 0.3, 0.003  # one over groups of channels with all their points,
-# and one that leaves the channels, of batch norm: that step in float32 takes 0.88 of the time it takes with 0.006.
-REDUCED_COLUMNS = 0.01, 0.0003
+# and one that leaves the channels, of batch norm: a step of ResNet-50 in bfloat16, 128 pictures, has kernels of 18.7 ms
+# on an H200 where all lies channels-last, of 28.3 with 0.0003 here and 0.0001 for products.
+REDUCED_COLUMNS = 0.01, 0.00003
 JOINED = 0.25, 0.0  # a cat of more than CPU_CAT_PIECES pieces along the channels, channels-last
 # What a convolution takes longer, for each byte of its operand and result, with all contiguous: libraries turn what
-# their matrix units read, and turn back what they write. A product of channels alone is taken as it lies. "exact" are
-# those of a GPU in float32 that may not round to TF32; below 0: what takes longer channels-last.
+# their matrix units read, and turn back what they write. A product of channels alone is taken as it lies, which is slow
+# where elements of 16 bits begin at odd places (256 to 256 channels of 32 x 56 x 56, gradient of the input: 0.15 ms and
+# 0.05 on an H100). "exact" are those of a GPU in float32 that may not round to TF32; below 0: what takes longer
+# channels-last.
 CONVOLUTION = {
-    "plain": (0.1, 0.00075), "product": (0.05, 0.0001), "grouped": (0.03, 0.00075), "depthwise": (0.1, 0.00075),
-    "exact": (0.1, -0.001),
+    "plain": (0.1, 0.00075), "product": (0.05, 0.0001), "narrow product": (0.05, 0.0004), "grouped": (0.03, 0.00075),
+    "depthwise": (0.1, 0.00075), "wide depthwise": (0.1, -0.006), "exact": (0.1, -0.001),
 }  # fmt: skip
+# Points of a window up to which the weight's gradient of a depthwise convolution is fast channels-last in float32, too:
+# 7 x 7 of 32 x 96 x 56 x 56 on an H100 2.4 ms and 0.65 contiguous, 3 x 3 0.04 and 0.15.
+WIDE_WINDOW = 25
 CONVOLUTION_CALL = 0, 4000  # nanoseconds of a call with all contiguous: launches of what turns
 WEIGHT = 0.2, 0.0008  # of a contiguous weight that a library turns channels-last,
 WEIGHT_CALL = 0, 4000  # and nanoseconds of each call that does

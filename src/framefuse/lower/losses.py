@@ -53,6 +53,7 @@ def _elementwise(formula: Callable[..., Element]) -> Callable[..., Node]:
 
 rule("F.mse_loss")(_elementwise(lambda a, b: (a - b) * (a - b)))
 rule("F.l1_loss")(_elementwise(lambda a, b: abs(a - b)))
+rule("F.soft_margin_loss")(_elementwise(lambda a, t: e.log1p(e.exp(-t * a))))
 
 
 @rule("F.smooth_l1_loss")
@@ -87,6 +88,21 @@ def huber_loss(
         distance = abs(a - b)
         result = where(distance < delta, 0.5 * distance * distance, delta * (distance - 0.5 * delta))
         return result.derived("huber", a, b, numbers=(delta,))
+
+    return reduced(lo, lo.compute(formula, input, target), reduction)
+
+
+@rule("F.poisson_nll_loss")
+def poisson_nll_loss(
+    lo: Lowering, input: Node, target: Node, log_input: bool = True, full: bool = False, size_average: Value = None,
+    eps: Value = 1e-8, reduce: Value = None, reduction: Value = "mean",
+) -> Node:  # fmt: skip
+    _need_floats(input, target)
+    if full or size_average is not None or reduce is not None or not isinstance(eps, float):
+        raise Unsupported("old arguments or Stirling's term")
+
+    def formula(a: Element, t: Element) -> Element:
+        return e.exp(a) - t * a if log_input else a - t * e.log(a + eps)
 
     return reduced(lo, lo.compute(formula, input, target), reduction)
 
@@ -214,12 +230,15 @@ def cross_entropy(
     ignore_index: Value = -100,
     reduce: Value = None, reduction: Value = "mean", label_smoothing: Value = 0.0,
 ) -> Node:  # fmt: skip
-    if label_smoothing != 0.0 or size_average is not None or reduce is not None:
-        raise Unsupported("smoothed labels")
+    if size_average is not None or reduce is not None or not isinstance(label_smoothing, float):
+        raise Unsupported("old arguments")
     axis = 1 if len(input.shape) > 1 else 0
     logs = log_softmax(lo, input, axis)
     if not target.dtype.is_float:
-        return nll_loss(lo, logs, target, weight, ignore_index=ignore_index, reduction=reduction)
+        loss = nll_loss(lo, logs, target, weight, ignore_index=ignore_index, reduction=reduction)
+        return _smoothed(lo, loss, logs, target, weight, ignore_index, reduction, label_smoothing)
+    if label_smoothing != 0.0:
+        raise Unsupported("smoothed probabilities")
     if weight is not None or len(target.shape) != len(input.shape) or target.dtype is not input.dtype:
         raise Unsupported("weighted probabilities")
     for mine, other in zip(input.shape, target.shape, strict=True):
@@ -230,3 +249,26 @@ def cross_entropy(
         rows = lo.count(input.shape) // input.shape[axis]
         return lo.cast(reduced(lo, loss, "mean", rows), input.dtype)
     return lo.cast(reduced(lo, loss, reduction), input.dtype)
+
+
+def _smoothed(
+    lo: Lowering, loss: Node, logs: Node, target: Node, weight: Value, ignore_index: Value, reduction: Value,
+    smoothing: float,
+) -> Node:  # fmt: skip
+    """The ``loss`` of a class, mixed with the mean over all classes of its row."""
+    if smoothing == 0.0:
+        return loss
+    if weight is not None or not 0.0 < smoothing <= 1.0:
+        raise Unsupported("weighted smoothed labels")
+    axis = 1 if len(logs.shape) > 1 else 0
+    wide = lo.reduce("sum", lo.widen(logs), (axis,))
+    counted = lo.pointwise("ne", target, lo.full(ignore_index, target.dtype, target.shape, target.device))
+    rows = _kept(lo, wide, counted)
+    if reduction in ("sum", "mean", 1, 2):
+        axes = tuple(range(len(rows.shape)))
+        rows = lo.reduce("sum", rows, axes)
+        if reduction in ("mean", 1):
+            rows = lo.compute(lambda a, n: a / n, rows, lo.reduce("sum", lo.cast(counted, rows.dtype), axes))
+    share = lo.compute(lambda n: smoothing / n, lo.full(logs.shape[axis], rows.dtype, (), rows.device))
+    mixed = lo.compute(lambda a, b, s: a * (1.0 - smoothing) + b * s, lo.widen(loss), rows, share)
+    return lo.cast(mixed, loss.dtype)

@@ -21,6 +21,9 @@ from framefuse.lower.rules import Lowered, Rule, Shapes, Unsupported, register
 # Elements of a window up to which a kernel reads each by itself; a larger one is the library's. Chosen: 3 x 3 x 3 is
 # within it, and twice that still has a register for each.
 ELEMENTS = 64
+# Devices on which kernels make averages of windows of one size. On an H200 64 x 256 pictures of 112 x 112 to 7 x 7 take
+# the library 0.47 ms, and reading them 0.2.
+EQUAL = {"cpu": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +308,20 @@ def _average_pool(rank: int) -> Rule:
 # ---- to given sizes --------------------------------------------------------------------------------------------------
 
 
+def _equal_windows(lo: Lowering, input: Node, shape: Shape, rank: int) -> Node | None:
+    """The mean of each window, where all are of one size and lie beside each other; else None."""
+    lead = len(shape) - rank
+    columns = list(zip(input.shape[lead:], shape[lead:], strict=True))
+    if any(lo.size(count) == 0 or lo.size(size) == 0 or lo.size(size) % lo.size(count) for size, count in columns):
+        return None
+    apart = list(input.shape[:lead])
+    for size, count in columns:
+        lo.require("==", size % count, expr(0), "equal windows")
+        lo.require("!=", size, expr(0), "pooling of nothing")
+        apart += [count, size // count]
+    return mean(lo, lo.reshape(input, tuple(apart)), tuple(range(lead + 1, len(apart), 2)), False)
+
+
 def _adaptive(rank: int, average: bool) -> Rule:
     def lowered(lo: Lowering, input: Node, output_size: Value, return_indices: bool = False) -> Lowered:
         given = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * rank
@@ -315,6 +332,11 @@ def _adaptive(rank: int, average: bool) -> Rule:
             return mean(lo, input, axes, True)
         sizes = tuple(input.shape[axis] if size is None else expr(size) for axis, size in zip(axes, given, strict=True))
         shape = (*input.shape[: axes[0]], *sizes)
+        here = EQUAL.get(input.device.partition(":")[0], True) and average and input.dtype.is_float
+        if here and all(size is None or isinstance(size, int) for size in given):
+            equal = _equal_windows(lo, input, shape, rank)
+            if equal is not None:
+                return equal
         return Shapes((shape, shape) if return_indices else (shape,))
 
     return lowered

@@ -85,6 +85,7 @@ BINARY = {
     "addcdiv": lambda x, y: torch.addcdiv(x, x, y),
     "lerp": lambda x, y: torch.lerp(x, y, 0.3),
     "hypot": torch.hypot,
+    "poisson": lambda x, y: F.poisson_nll_loss(x, y, reduction="none"),
     "kl": lambda x, y: F.kl_div(x, y, reduction="none"),
     "kl_log": lambda x, y: F.kl_div(x, y, reduction="none", log_target=True),
 }

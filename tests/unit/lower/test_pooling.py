@@ -10,7 +10,7 @@ from torch import nn
 import framefuse
 from framefuse.api import compiled_function
 from framefuse.ir.schedule import RunCall, RunKernel
-from framefuse.lower import convolution
+from framefuse.lower import convolution, pooling
 
 WINDOWS = [(3, 2, 1), (2, 2, 0), (3, 1, 1), (2, 3, 0), (4, 1, 2), (5, 2, 2), (3, 2, 0), (1, 2, 0)]
 
@@ -184,3 +184,11 @@ def test_repeated_elements(layout, dtype, monkeypatch):
     for scale in (2, (4, 1), (8, 2)):
         items = agree(nn.Upsample(scale_factor=scale), *shapes, dtype=dtype, layout=layout, twice=twice)
         assert all(isinstance(item, RunKernel) for item in items)
+
+
+def test_averages_to_sizes_that_divide_the_picture_are_kernels(monkeypatch):
+    monkeypatch.setattr(pooling, "EQUAL", {})
+    for size, shapes in ((7, ((2, 3, 14, 28), (1, 3, 7, 21))), ((4, None), ((2, 3, 8, 5),)), ((2, 1), ((2, 3, 6, 5),))):
+        items = agree(nn.AdaptiveAvgPool2d(size), *shapes)
+        assert all(isinstance(item, RunKernel) for item in items)
+    assert any(isinstance(item, RunCall) for item in agree(nn.AdaptiveAvgPool2d(7), (2, 3, 15, 28)))

@@ -9,12 +9,24 @@ import torch
 from framefuse.autodiff.library import arguments, calls, order_in, order_of
 from framefuse.autodiff.registry import CallVjp, Given, Gradient, vjp_call
 from framefuse.ir.builder import ONE, ZERO, Builder
+from framefuse.ir.dtypes import BY_NAME
 from framefuse.ir.graph import Node
 from framefuse.ir.values import Value
 
 FORWARD = "input weight bias=None stride=1 padding=0 dilation=1 groups=1"
 TRANSPOSED = "input weight bias=None stride=1 padding=0 output_padding=0 groups=1 dilation=1"
 BACKWARD = torch.ops.aten.convolution_backward.default
+
+
+# Devices on which a kernel sums up the gradient of a bias, with what computes what it sums up. On an H100 the library
+# took 0.23 ms of a step of 2.8 for it, channels-last.
+BIAS_APART = {"cpu": False}
+
+
+def _channel_sums(builder: Builder, g: Node, bias: Node) -> Node:
+    """The gradient of a bias: the sums over all but the channels, rounded once."""
+    wide = builder.cast(g, BY_NAME[bias.dtype.compute])
+    return builder.cast(builder.reduce("sum", wide, [0, *range(2, len(g.shape))]), bias.dtype)
 
 
 def each(value: Value, rank: int) -> list[Value]:
@@ -60,21 +72,25 @@ def _convolution(rank: int, transposed: bool) -> CallVjp:
             orders[g] = order_of(builder, result)
             if any(builder.size(size) != 1 for size in result.shape[2:]):
                 lies[input] = orders[g]  # the library chooses one layout for both, by the operands
+        totals = {}
+        if isinstance(bias, Node) and mask[2] and BIAS_APART.get(bias.device.partition(":")[0], True):
+            totals, mask[2] = {bias: _channel_sums(builder, g, bias)}, False
         sizes = [bias.shape[0]] if isinstance(bias, Node) else None
         numbers = (each(args["stride"], rank), padding, each(args["dilation"], rank))
         like = [(part, operand) for part, operand in enumerate((source, weight, bias)) if mask[part]]
-        gradients = calls(
-            builder,
-            BACKWARD,
-            (g, source, weight, sizes, *numbers, transposed, extra, args["groups"], mask),
-            [((part,), operand.dtype, operand.shape) for part, operand in like],
-            name="convolution_backward",
-            orders=orders,
-            given=[lies.get(operand) or tuple(range(len(operand.shape))) for _, operand in like],
-        )
-        by_operand = {
-            (input, weight, bias)[part]: result for (part, _), result in zip(like, gradients, strict=True)
-        }
+        gradients: Sequence[Node] = ()
+        if like:
+            gradients = calls(
+                builder,
+                BACKWARD,
+                (g, source, weight, sizes, *numbers, transposed, extra, args["groups"], mask),
+                [((part,), operand.dtype, operand.shape) for part, operand in like],
+                name="convolution_backward",
+                orders=orders,
+                given=[lies.get(operand) or tuple(range(len(operand.shape))) for _, operand in like],
+            )
+        by_operand = {(input, weight, bias)[part]: result for (part, _), result in zip(like, gradients, strict=True)}
+        by_operand |= totals
         if source is not input and mask[0]:
             by_operand[input] = builder.reshape(by_operand[input], input.shape)
         return [by_operand.get(operand) for operand in node.inputs]

@@ -58,6 +58,8 @@ CALLING_BACK = (
 )
 # What nn.MultiheadAttention calls: as one call its products, softmax and copies would stay apart from what is around.
 ATTENTION = ("multi_head_attention_forward", "_in_projection_packed", "_in_projection")
+# Compositions of torch.nn.functional of which kernels are made as of what they call.
+COMPOSED = ("lp_pool1d", "lp_pool2d", "lp_pool3d")
 # Functions of native modules that read the user's objects, or only call others.
 INTERPRETED_FUNCTIONS = frozenset(
     ("dataclasses", name)
@@ -67,7 +69,7 @@ INTERPRETED_FUNCTIONS = frozenset(
 } | {
     *(("torch.utils._pytree", name) for name in CALLING_BACK),
     ("torch.backends", "ContextProp"),
-    *(("torch.nn.functional", name) for name in ATTENTION),
+    *(("torch.nn.functional", name) for name in (*ATTENTION, *COMPOSED)),
     ("torch.backends.cuda", "cuBLASModule"),
     *(("torch.backends.cuda", f"{name}_sdp_enabled") for name in ("flash", "math", "mem_efficient", "cudnn")),
 }

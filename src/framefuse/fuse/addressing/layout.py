@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import ONE
 from framefuse.fuse.addressing.strided import View
-from framefuse.ir.graph import Graph, Node
+from framefuse.ir.graph import Graph, Node, Output
 from framefuse.ir.numbers import Expr, Symbol
 from framefuse.ir.ops import TABLE
 
@@ -121,3 +121,15 @@ def _of_operands(node: Node, orders: Mapping[Node, Order]) -> Order | None:
         place = {axis: position for position, axis in enumerate(kept)}
         return tuple(place[axis] for axis in order if axis in place) if len(kept) > 1 else None
     return None
+
+
+def shown_order(output: Output, hints: Mapping[Symbol, int]) -> Order | None:
+    """The order in which the program gets an output: as a library call gave it to eager, else as the output says. What
+    a backward alone gets, which is no value of the trace, lies as is best.
+    """
+    node = output.node
+    if output.input is not None or output.value < 0:
+        return None
+    if node.op == "result":
+        return order_of_strides(node, hints) if node.strides is not None else None
+    return output.order

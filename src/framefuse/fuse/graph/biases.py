@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from framefuse.fuse.addressing.layout import dense_strides, shown_order
 from framefuse.fuse.addressing.ranges import ONE
 from framefuse.fuse.setting import Setting
 from framefuse.ir.dtypes import BY_NAME, DType
-from framefuse.ir.graph import Arg, Graph, Node
+from framefuse.ir.graph import Arg, Graph, Node, Output
 from framefuse.ir.numbers import Expr
 from framefuse.ir.ops import CALL, CREATE, TABLE, VIEW
 from framefuse.ir.rename import rebuilt
@@ -34,16 +35,22 @@ def with_biases_apart(graph: Graph, setting: Setting) -> Graph:
             return _sum(changed, biases[node.inputs[0]], int(node.inputs[0].attr("name")[-2]))
         return (changed,)
 
-    return rebuilt(graph, change)
+    changed = rebuilt(graph, change)
+    outputs = []
+    for before, output in zip(graph.outputs, changed.outputs, strict=True):
+        order = shown_order(before, graph.hints) if output.node.op != "result" else None
+        outputs.append(output if order is None else replace(output, order=order))
+    return replace(changed, outputs=tuple(outputs))
 
 
 def _apart(graph: Graph, setting: Setting) -> set[Node]:
-    """The convolutions with a bias of their results' dtype, that a kernel will read."""
+    """The convolutions with a bias of their results' dtype, that a kernel will read, or that the program gets: what is
+    left to do with those is a kernel as well, which may write them in another layout.
+    """
     calls: set[Node] = set()
-    for node in graph.nodes:
-        if TABLE[node.op].kind in (CALL, CREATE, VIEW):
-            continue
-        for operand in node.inputs:
+    readers = [node.inputs for node in graph.nodes if TABLE[node.op].kind not in (CALL, CREATE, VIEW)]
+    for inputs in (*readers, tuple(output.node for output in graph.outputs if _is_left(output, graph))):
+        for operand in inputs:
             while TABLE[operand.op].kind == VIEW:
                 operand = operand.inputs[0]
             call = operand.inputs[0] if operand.op == "result" else None
@@ -52,6 +59,17 @@ def _apart(graph: Graph, setting: Setting) -> set[Node]:
                 if target is not None and target.tiles:
                     calls.add(call)
     return calls
+
+
+def _is_left(output: Output, graph: Graph) -> bool:
+    """Whether a kernel can give such a result with eager's strides. The bias of a depthwise convolution is added by the
+    library's own kernel, which costs nothing; one of a single channel is taken for that.
+    """
+    order, call = shown_order(output, graph.hints), output.node.inputs[0] if output.node.op == "result" else None
+    if order is None or call is None or len(call.inputs) != 3 or len(call.inputs[1].shape) < 3:
+        return False
+    single = call.inputs[1].shape[1].constant == 1
+    return not single and output.node.strides == dense_strides(output.node.shape, order)
 
 
 def _has_bias(call: Node, result: Node) -> bool:

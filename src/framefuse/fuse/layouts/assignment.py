@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from framefuse.fuse import costs
-from framefuse.fuse.addressing.layout import Order, estimate, order_of_strides
+from framefuse.fuse.addressing.layout import Order, estimate, order_of_strides, shown_order
 from framefuse.fuse.layouts.movable_calls import Flexible, elements, flexible, rate
 from framefuse.fuse.layouts.prices import Labels, Prices
 from framefuse.fuse.setting import Setting
 from framefuse.ir.builder import Shape
 from framefuse.ir.flow import SINK, SOURCE, UNBOUNDED
-from framefuse.ir.graph import Graph, Node, Output
-from framefuse.ir.numbers import Symbol
+from framefuse.ir.graph import Graph, Node
 from framefuse.ir.ops import CALL, CREATE, POINTWISE, REDUCE, TABLE, VIEW
 
 
@@ -30,18 +28,6 @@ def channels_last(rank: int) -> Order:
 def either(rank: int) -> tuple[Order, Order]:
     """The order for label 0, and for label 1."""
     return contiguous(rank), channels_last(rank)
-
-
-def shown_order(output: Output, hints: Mapping[Symbol, int]) -> Order | None:
-    """The order in which the program gets an output: as a library call gave it to eager, else as the output says. What
-    a backward alone gets, which is no value of the trace, lies as is best.
-    """
-    node = output.node
-    if output.input is not None or output.value < 0:
-        return None
-    if node.op == "result":
-        return order_of_strides(node, hints) if node.strides is not None else None
-    return output.order
 
 
 @dataclass(frozen=True, slots=True)

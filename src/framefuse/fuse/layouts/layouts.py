@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from framefuse.fuse import costs
-from framefuse.fuse.addressing.layout import Order, dense_strides, preferred_orders
+from framefuse.fuse.addressing.layout import Order, dense_strides, preferred_orders, shown_order
 from framefuse.fuse.graph.results import wanted
-from framefuse.fuse.layouts.assignment import Assignment, either, shown_order
+from framefuse.fuse.layouts.assignment import Assignment, either
 from framefuse.fuse.layouts.movable_calls import NAMES, rate
 from framefuse.fuse.layouts.prices import Labels
 from framefuse.fuse.setting import Setting

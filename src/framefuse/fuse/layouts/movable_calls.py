@@ -100,11 +100,13 @@ def _convolution(
         return None  # it makes contiguous results of all
     if target.device == "cpu" and (backward or trains) and _writes_beyond(call, picture, weight, hints):
         return None
+    if target.device != "cpu" and _is_slow_turned(call):
+        return None
     share = rate(costs.CONVOLUTION_BACKWARD, target)
     parts = sum(1 for result in results if len(result.shape) == size) if backward else 1
     calls = parts * share if backward else 1 + 2 * share * trains
     moved = size_of(picture, hints) + size_of(output, hints)
-    more = moved * rate(_kind(call, picture, weight, target), target)
+    more = moved * rate(_kind(call, picture, weight, target, backward or trains), target)
     each = rate(costs.CONVOLUTION_CALL, target) + max(more, 0.0)
     turned = rate(costs.WEIGHT_CALL, target) + size_of(weight, hints) * rate(costs.WEIGHT, target)
     turned = parts * turned if _has_layouts(weight) else 0.0
@@ -126,14 +128,33 @@ def _is_point(weight: Node) -> bool:
     return all(size.constant == 1 for size in weight.shape[2:])
 
 
-def _kind(call: Node, picture: Node, weight: Node, target: Target) -> tuple[float, float]:
+def _kind(call: Node, picture: Node, weight: Node, target: Target, trains: bool) -> tuple[float, float]:
     """The row of a convolution in the table of costs."""
     if target.device != "cpu" and not _on_tensor_cores(picture):
         return costs.CONVOLUTION["exact"]
-    groups = _argument(call, 9 if call.attr("name") == BACKWARD else 6, "groups", 1)
-    if groups != 1:
-        return costs.CONVOLUTION["depthwise" if weight.shape[1].constant == 1 else "grouped"]
-    return costs.CONVOLUTION["product" if _is_point(weight) else "plain"]
+    points = [size.constant or 1 for size in weight.shape[2:]]
+    if _groups(call) != 1:
+        wide = trains and picture.dtype is FLOAT32 and math.prod(points) > costs.WIDE_WINDOW
+        kind = ("wide depthwise" if wide else "depthwise") if weight.shape[1].constant == 1 else "grouped"
+        return costs.CONVOLUTION[kind]
+    if not _is_point(weight):
+        return costs.CONVOLUTION["plain"]
+    return costs.CONVOLUTION["product" if picture.dtype is FLOAT32 else "narrow product"]
+
+
+def _groups(call: Node) -> Value:
+    return _argument(call, 9 if call.attr("name") == BACKWARD else 6, "groups", 1)
+
+
+def _is_slow_turned(call: Node) -> bool:
+    """Whether a GPU's library has no good kernel for it channels-last, whatever it reads. Measured on an H100: windows
+    with holes, 0.27 ms contiguous and 1.19; transposed ones in groups, 2.6 and 2.9.
+    """
+    name, backward = call.attr("name"), call.attr("name") == BACKWARD
+    transposed = bool(_argument(call, 7, "transposed", False)) if backward else "transpose" in name
+    holes = _argument(call, 6 if backward else 7 if transposed else 5, "dilation", 1)
+    spread = any(hole != 1 for hole in (holes if isinstance(holes, (tuple, list)) else (holes,)))
+    return spread or (transposed and _groups(call) != 1)
 
 
 def _has_layouts(weight: Node) -> bool:

@@ -1,0 +1,31 @@
+"""The gradient of a convolution's bias may be a sum of kernels, beside the library's call or without one."""
+
+import pytest
+import torch
+from torch import nn
+
+import framefuse
+from framefuse.autodiff.rules import convolution
+
+
+@pytest.mark.parametrize("frozen", [(), ("weight",), ("weight", "input")], ids=str)
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda: nn.Conv2d(3, 4, 3), (2, 3, 6, 7)),
+        (lambda: nn.ConvTranspose1d(3, 4, 3, 2), (3, 6)),
+    ],
+    ids=["pictures", "one sample"],
+)
+def test_a_bias_is_summed_by_kernels(make, shape, frozen, monkeypatch):
+    monkeypatch.setattr(convolution, "BIAS_APART", {})
+    module = make()
+    module.weight.requires_grad_("weight" not in frozen)
+    fast = framefuse.compile(module)
+    for _ in range(3):
+        x = torch.randn(shape).requires_grad_("input" not in frozen)
+        wanted = [each for each in (x, *module.parameters()) if each.requires_grad]
+        found, expected = (torch.autograd.grad(f(x).sin().sum(), wanted) for f in (fast, module))
+        for one, other in zip(found, expected, strict=True):
+            assert one.stride() == other.stride()
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,42 @@
+"""Losses and pooling that are made of other functions are kernels alone, with eager's values and gradients."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import framefuse
+from framefuse.api import compiled_function
+from framefuse.ir.schedule import RunCall
+
+ROWS = torch.randint(0, 5, (30,), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda x, how: F.soft_margin_loss(x, torch.sign(x.detach() - 0.5), reduction=how),
+        lambda x, how: F.poisson_nll_loss(x.exp(), x.detach().abs(), log_input=False, reduction=how),
+        lambda x, how: F.cross_entropy(x, ROWS, label_smoothing=0.3, ignore_index=3, reduction=how),
+    ],
+    ids=["soft margin", "poisson", "smoothed labels"],
+)
+def test_losses(loss, reduction):
+    check(lambda x: loss(x, reduction), (30, 5))
+
+
+def test_pooling_of_powers():
+    check(lambda x: F.lp_pool2d(x.abs() + 0.1, 2, 3, 2), (2, 3, 9, 10))
+
+
+def check(function, shape):
+    fast = framefuse.compile(function)
+    for _ in range(3):
+        x = torch.randn(shape, dtype=torch.float64)
+        found, expected = ((f(y), y) for f, y in ((fast, x.clone().requires_grad_()), (function, x.requires_grad_())))
+        for result, _ in (found, expected):
+            result.sin().sum().backward()
+        torch.testing.assert_close(found[0], expected[0])
+        torch.testing.assert_close(found[1].grad, expected[1].grad)
+    (product,) = compiled_function(fast).products
+    assert not any(isinstance(item, RunCall) for item in product.stages.code.schedule.items)
