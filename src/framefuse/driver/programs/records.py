@@ -161,7 +161,7 @@ class Writer:
         self._alive.append(root)
         if type(root) in ATOMS:
             return self._constant(root)
-        waiting = [root]
+        waiting, opened = [root], set[int]()
         while waiting:
             value = waiting[-1]
             if id(value) in numbers:
@@ -185,6 +185,9 @@ class Writer:
                         continue
                 record.append(number)
             if missing:
+                if id(value) in opened:
+                    raise Unstorable(f"a {kind.__name__} that holds itself")
+                opened.add(id(value))
                 missing.reverse()
                 waiting += missing
                 continue

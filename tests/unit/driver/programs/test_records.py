@@ -161,3 +161,11 @@ def test_what_the_stages_make_is_read_back(trains, shelf):
     assert planned.items and len(planned.graph.nodes) == len(stages.planned.graph.nodes)
     assert halves is None or (halves.forward is graph) is (stages.halves.forward is stages.graph)
     assert written(found, lambda each: (numbers[id(each)],)) == data
+
+
+def test_what_holds_itself_cannot_be_written():
+    """The variables of a module may hold the dict that they are."""
+    variables: dict[str, object] = {"shared": [1, 2]}
+    variables |= {"again": variables["shared"], "own": [variables]}
+    with pytest.raises(Unstorable, match="holds itself"):
+        Writer(lambda value: ()).write(variables)
