@@ -395,7 +395,7 @@ class CompiledFunction:
         if not self.resume_dispatches or self.dispatch.recorded:
             return True
         limit = self.options.trace_limit
-        self.recordings.limit = 2 * limit if self.computes() else max(1, limit // VAIN)
+        self.recordings.limit = 2 * limit if self.computes() else max(1, limit // IDLE)
         return self.recordings.allows(self.dispatch.eager, 0)
 
     def computes(self) -> bool:
@@ -554,7 +554,7 @@ SLOW_SHARE = 16  # and once more for so many hits
 WORTH = 2 * SLOW_RUNS * SLOW_SHARE  # hits of compiled code that was worth making although it was pruned
 # A recording that gave no trace cost several eager calls for nothing: the n-th in a row is followed by PATIENCE**n
 # calls that run eagerly at once, so that a function which never compiles costs ever less.
-VAIN = 4  # how much fewer calls than the limit are recorded where no graph has any work
+IDLE = 4  # how much fewer calls than the limit are recorded where no graph has any work
 PATIENCE = 4
 RAISES = 4  # recordings in a row that may end with an exception before calls wait
 NEVER = 1 << 62  # a fault of ours comes again

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from framefuse import _native
 
-VAIN = 8  # traces more that no call has hit yet than others: so many are made freely
+VAIN = 12  # traces more that no call has hit yet than others: so many are made freely
 TIMES = 16.0  # as long as a trace took to make do calls run eagerly before the next one
 
 

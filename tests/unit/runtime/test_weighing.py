@@ -186,7 +186,7 @@ def test_what_every_call_makes_anew_is_recorded_ever_more_rarely():
 
 
 @pytest.mark.first_call
-@pytest.mark.parametrize(("works", "most"), [(False, 4), (True, 12)])
+@pytest.mark.parametrize(("works", "most"), [(False, 4), (True, 16)])
 def test_a_program_that_stops_before_its_work_is_recorded_few_times(works, most):
     def f(x):
         y = x.sin() if works else x
