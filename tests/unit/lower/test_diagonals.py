@@ -127,12 +127,14 @@ def test_a_position_beside_the_diagonal_may_be_wrong_and_raises() -> None:
         compiled(x, index)
 
 
+# The gradient that older versions of torch give of the trace of a high matrix is wrong below its square.
+HIGH = None if torch.__version__ >= "2.13" else 18
 GRADIENTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "whole": lambda x: x.diagonal().sin(),
     "cut": lambda x: x[1:, 2:].diagonal(1, 0, 1).sin() * 2,
     "of steps": lambda x: x[::2, ::3].diagonal().exp(),
     "read twice": lambda x: x.diagonal(1, 2, 1).sum(-1) * x.select(1, 0).sum(-1),
-    "trace": lambda x: torch.trace(x[0]) * x[1].diag().prod(),
+    "trace": lambda x: torch.trace(x[0, :HIGH]) * x[1].diag().prod(),
     "embedded": lambda x: torch.diag_embed(x, 1, 0, 2).sin(),
 }
 
