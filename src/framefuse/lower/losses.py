@@ -53,7 +53,7 @@ def _elementwise(formula: Callable[..., Element]) -> Callable[..., Node]:
 
 rule("F.mse_loss")(_elementwise(lambda a, b: (a - b) * (a - b)))
 rule("F.l1_loss")(_elementwise(lambda a, b: abs(a - b)))
-rule("F.soft_margin_loss")(_elementwise(lambda a, t: e.log1p(e.exp(-t * a))))
+rule("F.soft_margin_loss")(_elementwise(lambda a, t: -log_sigmoid_of(t * a)))
 
 
 @rule("F.smooth_l1_loss")
