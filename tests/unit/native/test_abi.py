@@ -276,7 +276,8 @@ def numbered() -> bool:
     return True
 
 
-NUMBERED = pytest.mark.skipif(torch.__version__ < "2.13" and not numbered(), reason="this torch does not number nodes of functions")
+UNNUMBERED = torch.__version__ < "2.13" and not numbered()
+NUMBERED = pytest.mark.skipif(UNNUMBERED, reason="this torch does not number nodes of functions")
 
 
 @NUMBERED
