@@ -396,7 +396,7 @@ def warnings_of_torchs_own_functions_are_shown_by_the_program(compiled):
             yield f(torch.ones(2, 3) * call)
 
 
-@trap(traces=4, hits=2)
+@trap(traces=3, hits=4)
 def warnings_of_torchs_own_functions_become_errors(compiled):
     @compiled
     def f(x):
@@ -406,6 +406,22 @@ def warnings_of_torchs_own_functions_become_errors(compiled):
         with warnings.catch_warnings():
             warnings.simplefilter("error" if call in (3, 4) else "ignore")
             yield outcome(f, torch.ones(2, 3) * call)
+
+
+@trap(traces=3, hits=4)
+def filters_are_made_anew_around_each_call(compiled):
+    """Held to what is in them: an equal list of filters is no other case, and one that raises the warning is."""
+
+    @compiled
+    def f(x):
+        warnings.warn("careful", stacklevel=1)
+        return x * 2
+
+    for message in ("careful", "care", "careful", "care", "careful", "rude", "care"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warnings.filterwarnings("ignore", message=message)
+            yield outcome(f, ones())
 
 
 @trap(traces=8, hits=3)

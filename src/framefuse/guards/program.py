@@ -140,13 +140,13 @@ class _Builder:
         """Makes sure that the program checks the identity of what ``node`` holds; False where that is no long-lived
         object.
 
-        A tensor, or a tuple of which only the type is stated, is not held to its identity unless a fact says so:
-        another one of its kind will do.
+        A tensor, or a tuple or list of which only the type is stated, is not held to its identity unless a fact says
+        so: another one of its kind will do.
         """
         if node.settled:
             return True
         held = resolve(node)
-        if held is MISSING or (not node.stated and (_is_tensor(held) or self.types.get(id(node)) is tuple)):
+        if held is MISSING or (not node.stated and (_is_tensor(held) or self.types.get(id(node)) in BY_CONTENT)):
             return False
         if node.base is not None:
             self.settle(node.base)
@@ -537,6 +537,7 @@ def _instance_like(kind: type) -> Value:
     return _Movable() if not immutable(kind) or issubclass(kind, types.ModuleType) else 0
 
 
+BY_CONTENT = (tuple, list)  # whose identity a fact says, or nobody does
 FAST = frozenset(("item", "func", "self"))  # what of a holder may never change
 RULES: dict[str, Callable[[_Builder, Fact, Node], None]] = {
     "is": _Builder.identity,

@@ -259,18 +259,47 @@ class Hearers:
 
     def _raises_none(self, text: str | None, category: type, module: str | None) -> bool:
         """Whether no filter turns such a warning into an exception: the first one that fits says what is done."""
-        filters = self._read(warnings, "filters")
-        self.contents.guard_shallow_contents(filters)
-        for action, message, kind, where, line in filters:
+        filters = vars(warnings)["filters"]
+        free = self._by_content(filters)
+        if free is None:
+            filters = self._read(warnings, "filters")
+            self.contents.guard_shallow_contents(filters)
+        for number, (action, message, kind, where, line) in enumerate(filters):
+            part = None if free is None else Source("item", free, number)
+            if part is not None:
+                self.sources.fact(part, "type", tuple)
+                self.sources.guard_value(Source("item", part, 2), kind)
+            if not issubclass(category, kind):
+                continue
+            if part is not None:
+                for place, value in ((0, action), (1, message), (3, where), (4, line)):
+                    self.sources.guard_value(Source("item", part, place), value)
             fits, sure = _fits(message, text)
             there, known = _fits(where, module)
-            if not issubclass(category, kind) or not fits or not there:
+            if not fits or not there:
                 continue
             if action not in HARMLESS:
                 return False
             if sure and known and not line:
                 return True
+        if free is not None:
+            self.sources.fact(free, "length", len(filters))
         return self._read(warnings, "defaultaction") in HARMLESS
+
+    def _by_content(self, filters: Value) -> Source | None:
+        """Where the filters stand that were there as the call began, which facts hold to what is in them, as far as it
+        was looked at: ``catch_warnings`` puts another list there, with what it adds made anew, at each of its uses.
+        """
+        sources = self.sources
+        if type(filters) is not list or sources.knows(filters):
+            return None
+        if place_of(warnings, "attr", "filters") in sources.written:
+            return None
+        if not all(type(row) is tuple and len(row) == 5 and isinstance(row[2], type) for row in filters):
+            return None
+        source = Source("attr", sources.known_source(warnings), "filters")
+        sources.fact(source, "type", list)
+        return source
 
     def _module(self, level: Value) -> str | None:
         """The name of the module to which a warning of this ``stacklevel`` is put down, None where nobody knows."""
