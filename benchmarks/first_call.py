@@ -18,6 +18,7 @@ from contextlib import nullcontext
 
 import torch
 
+import framefuse
 from benchmarks.chain import chain
 from benchmarks.compilers import COMPILERS, Function, cold_caches
 from benchmarks.processes import ROOT
@@ -87,6 +88,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     with nullcontext() if options.kept else cold_caches():
         if options.compiler == "framefuse" and not options.kept:
+            framefuse.compile(target)  # imports what names the stages
             load_stages()  # which a first call does that finds nothing
         if options.compiler == "torch":
             for module in ("torch._dynamo", "torch._inductor.compile_fx"):
