@@ -50,7 +50,6 @@ def export(
     function, named = _python(f, example_inputs)
     given = inputs_of(function, example_inputs, kwargs or {})
     examples = _examples(given.tensors)
-    _check_dynamic(dynamic, given)
     dynamic = _by_number(dynamic, given)
     call, fixed_for = _call(given.called, examples, dynamic)
     weights, places = sources(call, examples, named)
@@ -108,12 +107,14 @@ def _examples(given: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     return tuple(given)
 
 
-def _check_dynamic(dynamic: Dynamic, given: Inputs) -> None:
+def _by_number(dynamic: Dynamic, given: Inputs) -> Dynamic:
+    """The dimensions that are named, by the numbers of the inputs. Raises UserError for what the examples have not."""
     if dynamic is None or isinstance(dynamic, bool):
-        return
+        return dynamic
     advice = "Choose None, True, False or {input: {dimension: name}}"
     if not isinstance(dynamic, Mapping):
         raise UserError(f"dynamic is {dynamic!r:.60}. {advice}")
+    found: dict[int | str, Mapping[int, str]] = {}
     for place, named in dynamic.items():
         number = given.number(place)
         if number is None or not isinstance(named, Mapping) or not all(
@@ -121,13 +122,8 @@ def _check_dynamic(dynamic: Dynamic, given: Inputs) -> None:
             for d, name in named.items()
         ):
             raise UserError(f"dynamic has {place!r:.40}: {named!r:.60}, which the examples have not. {advice}")
-
-
-def _by_number(dynamic: Dynamic, given: Inputs) -> Dynamic:
-    """The dimensions that are named, by the numbers of the inputs."""
-    if not isinstance(dynamic, Mapping):
-        return dynamic
-    return {given.number(place) or 0: named for place, named in dynamic.items()}
+        found[number] = named
+    return found
 
 
 def _given(place: int, tensor: torch.Tensor, dynamic: Dynamic) -> Given:

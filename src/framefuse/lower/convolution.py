@@ -8,6 +8,7 @@ from collections.abc import Callable
 from framefuse.ir.builder import ONE, Shape
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, expr
+from framefuse.ir.target import type_of
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 from framefuse.lower.pooling import each, positive
@@ -120,7 +121,7 @@ def interpolate(
     if not all(float(scale).is_integer() for scale in given):
         raise Unsupported("a fractional scale")
     scales = tuple(int(scale) for scale in given)
-    here = REPEATED.get(input.device.partition(":")[0], True) and mode == "nearest" and input.dtype.is_float
+    here = REPEATED.get(type_of(input.device), True) and mode == "nearest" and input.dtype.is_float
     if here and set(scales) <= set(SCALES) and math.prod(scales) <= MOST:
         return _repeated(lo, input, scales)
     return Shapes(((*input.shape[:2], *(mine * scale for mine, scale in zip(input.shape[2:], scales, strict=True))),))

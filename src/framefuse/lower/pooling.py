@@ -13,6 +13,7 @@ from framefuse.ir.builder import Shape
 from framefuse.ir.dtypes import INT32, INT64, UINT8
 from framefuse.ir.graph import Node, Scalar
 from framefuse.ir.numbers import Expr, expr
+from framefuse.ir.target import type_of
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 from framefuse.lower.reductions import mean
@@ -332,7 +333,7 @@ def _adaptive(rank: int, average: bool) -> Rule:
             return mean(lo, input, axes, True)
         sizes = tuple(input.shape[axis] if size is None else expr(size) for axis, size in zip(axes, given, strict=True))
         shape = (*input.shape[: axes[0]], *sizes)
-        here = EQUAL.get(input.device.partition(":")[0], True) and average and input.dtype.is_float
+        here = EQUAL.get(type_of(input.device), True) and average and input.dtype.is_float
         if here and all(size is None or isinstance(size, int) for size in given):
             equal = _equal_windows(lo, input, shape, rank)
             if equal is not None:

@@ -14,6 +14,7 @@ from framefuse.ir.dtypes import BOOL, DType
 from framefuse.ir.graph import Node, Scalar
 from framefuse.ir.numbers import Real, constant_real
 from framefuse.ir.strides import dense_strides
+from framefuse.ir.target import type_of
 from framefuse.ir.values import Value
 from framefuse.lower.activations import leaky_relu
 from framefuse.lower.context import Lowering
@@ -98,7 +99,7 @@ class DropoutMask:
 
 def _dropout_on_gpu(lo: Lowering, input: Node, p: Value) -> Node | Shapes:
     """at::native_dropout, where eager takes it: the mask by its kernel, its arithmetic with the rest."""
-    kind, count = input.device.partition(":")[0], lo.count(input.shape)
+    kind, count = type_of(input.device), lo.count(input.shape)
     if kind != "cuda" or not isinstance(p, float) or not 0.0 < p < 1.0 or lo.size(count) == 0:
         return Shapes((input.shape,))
     if input not in lo.memory or not lo.is_dense(input):

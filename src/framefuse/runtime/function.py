@@ -416,9 +416,11 @@ class CompiledFunction:
         counts = bool(self.resume_dispatches) and not self.dispatch.recorded
         self.dispatch.recorded = True
         start = time.perf_counter()
-        yield
-        if counts:
-            self.recordings.add(time.perf_counter() - start, self.dispatch.eager)
+        try:
+            yield
+        finally:
+            if counts:
+                self.recordings.add(time.perf_counter() - start, self.dispatch.eager)
 
     def weighed(self, eager: float, compiled: float, least_eager: float, least_compiled: float) -> None:
         """Takes the seconds of a weighing; where compiled calls are slower than eager ones, calls are eager for some
@@ -552,9 +554,9 @@ logger = logging.getLogger("framefuse")
 SLOW_RUNS = 8
 SLOW_SHARE = 16  # and once more for so many hits
 WORTH = 2 * SLOW_RUNS * SLOW_SHARE  # hits of compiled code that was worth making although it was pruned
+IDLE = 4  # how much fewer calls than the limit are recorded where no graph has any work
 # A recording that gave no trace cost several eager calls for nothing: the n-th in a row is followed by PATIENCE**n
 # calls that run eagerly at once, so that a function which never compiles costs ever less.
-IDLE = 4  # how much fewer calls than the limit are recorded where no graph has any work
 PATIENCE = 4
 RAISES = 4  # recordings in a row that may end with an exception before calls wait
 NEVER = 1 << 62  # a fault of ours comes again

@@ -11,6 +11,7 @@ from framefuse.autodiff.registry import CallVjp, Given, Gradient, vjp_call
 from framefuse.ir.builder import ONE, ZERO, Builder
 from framefuse.ir.dtypes import BY_NAME
 from framefuse.ir.graph import Node
+from framefuse.ir.target import type_of
 from framefuse.ir.values import Value
 
 FORWARD = "input weight bias=None stride=1 padding=0 dilation=1 groups=1"
@@ -73,7 +74,7 @@ def _convolution(rank: int, transposed: bool) -> CallVjp:
             if any(builder.size(size) != 1 for size in result.shape[2:]):
                 lies[input] = orders[g]  # the library chooses one layout for both, by the operands
         totals = {}
-        if isinstance(bias, Node) and mask[2] and BIAS_APART.get(bias.device.partition(":")[0], True):
+        if isinstance(bias, Node) and mask[2] and BIAS_APART.get(type_of(bias.device), True):
             totals, mask[2] = {bias: _channel_sums(builder, g, bias)}, False
         sizes = [bias.shape[0]] if isinstance(bias, Node) else None
         numbers = (each(args["stride"], rank), padding, each(args["dilation"], rank))

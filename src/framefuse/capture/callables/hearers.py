@@ -260,20 +260,16 @@ class Hearers:
     def _raises_none(self, text: str | None, category: type, module: str | None) -> bool:
         """Whether no filter turns such a warning into an exception: the first one that fits says what is done."""
         filters = vars(warnings)["filters"]
-        free = self._by_content(filters)
-        if free is None:
+        source = self._by_content(filters)
+        if source is None:
             filters = self._read(warnings, "filters")
             self.contents.guard_shallow_contents(filters)
-        for number, (action, message, kind, where, line) in enumerate(filters):
-            part = None if free is None else Source("item", free, number)
-            if part is not None:
-                self.sources.fact(part, "type", tuple)
-                self.sources.guard_value(Source("item", part, 2), kind)
+        for number, row in enumerate(filters):
+            action, message, kind, where, line = row
+            self._hold(source, number, row, (2,))
             if not issubclass(category, kind):
                 continue
-            if part is not None:
-                for place, value in ((0, action), (1, message), (3, where), (4, line)):
-                    self.sources.guard_value(Source("item", part, place), value)
+            self._hold(source, number, row, (0, 1, 3, 4))
             fits, sure = _fits(message, text)
             there, known = _fits(where, module)
             if not fits or not there:
@@ -282,9 +278,17 @@ class Hearers:
                 return False
             if sure and known and not line:
                 return True
-        if free is not None:
-            self.sources.fact(free, "length", len(filters))
+        if source is not None:
+            self.sources.fact(source, "length", len(filters))
         return self._read(warnings, "defaultaction") in HARMLESS
+
+    def _hold(self, filters: Source | None, number: int, row: tuple[Value, ...], places: tuple[int, ...]) -> None:
+        """States what a filter has at these places, where the filters are held to their content."""
+        if filters is not None:
+            here = Source("item", filters, number)
+            self.sources.fact(here, "type", tuple)
+            for place in places:
+                self.sources.guard_value(Source("item", here, place), row[place])
 
     def _by_content(self, filters: Value) -> Source | None:
         """Where the filters stand that were there as the call began, which facts hold to what is in them, as far as it

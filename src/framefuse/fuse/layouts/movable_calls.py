@@ -118,9 +118,8 @@ def _writes_beyond(call: Node, picture: Node, weight: Node, hints: Mapping[Symbo
     over points of fewer channels than it takes at once (seen in float32 with 2 to 7 of them).
     """
     channels = estimate(picture.shape[1], hints)
-    strides = _argument(call, 4 if call.attr("name") == BACKWARD else 3, "stride", 1)
-    steps = strides if isinstance(strides, (tuple, list)) else (strides,)
-    return _is_point(weight) and channels < costs.FEW_CHANNELS and any(step != 1 for step in steps)
+    steps = _argument(call, 4 if call.attr("name") == BACKWARD else 3, "stride", 1)
+    return _is_point(weight) and channels < costs.FEW_CHANNELS and not _are_ones(steps)
 
 
 def _is_point(weight: Node) -> bool:
@@ -152,9 +151,13 @@ def _is_slow_turned(call: Node) -> bool:
     """
     name, backward = call.attr("name"), call.attr("name") == BACKWARD
     transposed = bool(_argument(call, 7, "transposed", False)) if backward else "transpose" in name
-    holes = _argument(call, 6 if backward else 7 if transposed else 5, "dilation", 1)
-    spread = any(hole != 1 for hole in (holes if isinstance(holes, (tuple, list)) else (holes,)))
+    spread = not _are_ones(_argument(call, 6 if backward else 7 if transposed else 5, "dilation", 1))
     return spread or (transposed and _groups(call) != 1)
+
+
+def _are_ones(given: Value) -> bool:
+    """Whether a number, or each of several, is 1."""
+    return all(each == 1 for each in (given if isinstance(given, (tuple, list)) else (given,)))
 
 
 def _has_layouts(weight: Node) -> bool:
