@@ -9,9 +9,10 @@ from framefuse.ir.dtypes import BOOL
 from framefuse.ir.graph import Node
 from framefuse.ir.values import Value
 from framefuse.lower import element as e
+from framefuse.lower.binary import clamp
 from framefuse.lower.context import Lowering
 from framefuse.lower.element import Element, where
-from framefuse.lower.pointwise import absolute, clamp
+from framefuse.lower.pointwise import absolute
 from framefuse.lower.promotion import row
 from framefuse.lower.rules import Unsupported, register, rule
 
@@ -104,9 +105,7 @@ def elu(lo: Lowering, input: Node, alpha: float = 1.0, inplace: bool = False) ->
 
 
 @rule("nn.elu")
-def scaled_elu(
-    lo: Lowering, input: Node, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0
-) -> Node:
+def scaled_elu(lo: Lowering, input: Node, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Node:
     """The operator, whose arguments behind ``alpha`` are not those of the function."""
     _need_float(input)
     return lo.compute(lambda a: _elu(a, float(alpha), float(scale), float(input_scale)), input)

@@ -11,7 +11,7 @@ import torch
 from framefuse.ir.builder import ONE, ZERO
 from framefuse.ir.graph import Node
 from framefuse.ir.values import Value
-from framefuse.lower import casts, creation, indexing, pointwise, products, reductions, views
+from framefuse.lower import binary, casts, creation, indexing, logic, pointwise, products, reductions, views
 from framefuse.lower import element as e
 from framefuse.lower.complex_numbers import RULES, Complex, ComplexRule, Context, for_complex
 from framefuse.lower.context import Lowering
@@ -69,10 +69,10 @@ JOINING: tuple[Rule, ...] = (views.cat, views.stack, views.hstack, views.vstack)
 RULES.update({function: _joining(function) for function in JOINING})
 
 
-@for_complex(pointwise.where_)
+@for_complex(logic.where_)
 def _where(c: Context, condition: Node, input: Value, other: Value) -> Complex:
     a, b = c.of(input), c.of(other)
-    chosen = (pointwise.select_where(c.lo, condition, x, y, c.kind) for x, y in ((a.real, b.real), (a.imag, b.imag)))
+    chosen = (logic.select_where(c.lo, condition, x, y, c.kind) for x, y in ((a.real, b.real), (a.imag, b.imag)))
     return Complex(*chosen)
 
 
@@ -241,7 +241,7 @@ def _once(c: Context, a: Complex) -> Complex:
     return Complex(real, c.compute(lambda x, y: x * 0.0 + y, a.real, a.imag))
 
 
-@for_complex(pointwise.add)
+@for_complex(binary.add)
 def _add(c: Context, input: Value, other: Value) -> Complex:
     return _plus(c, c.of(input), _second(c, other))
 
@@ -251,19 +251,19 @@ def _second(c: Context, value: Value) -> Complex:
     return _once(c, found) if isinstance(found.real, Node) and isinstance(found.imag, Node) else found
 
 
-@for_complex(pointwise.sub)
+@for_complex(binary.sub)
 def _sub(c: Context, input: Value, other: Value) -> Complex:
     a, b = c.of(input), _second(c, other)
     real = c.compute(lambda x, u: x - u, a.real, b.real)
     return Complex(real, c.compute(lambda y, v: y - v, a.imag, b.imag))
 
 
-@for_complex(pointwise.rsub)
+@for_complex(binary.rsub)
 def _rsub(c: Context, input: Value, other: Value) -> Complex:
     return _sub(c, other, input)
 
 
-@for_complex(pointwise.mul)
+@for_complex(binary.mul)
 def _mul(c: Context, input: Value, other: Value) -> Complex:
     return _times(c, c.of(input), c.of(other))
 
@@ -273,14 +273,14 @@ def _square(c: Context, input: Value) -> Complex:
     return _mul(c, input, input)
 
 
-@for_complex(pointwise.power)
+@for_complex(binary.power)
 def _power(c: Context, input: Value, exponent: Value) -> Complex:
     if isinstance(exponent, (Node, Complex)) or exponent != 2 or isinstance(exponent, bool):
         raise Unsupported("an exponent")
     return _square(c, input)
 
 
-@for_complex(pointwise.div)
+@for_complex(binary.div)
 def _div(c: Context, input: Value, other: Value) -> Complex:
     return _quotient(c, c.of(input), c.of(other))
 

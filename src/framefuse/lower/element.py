@@ -129,3 +129,8 @@ def where(condition: Element, a: Value, b: Value) -> Element:
 def fma(a: Element, b: Value, c: Element) -> Element:
     """``a * b + c`` rounded once."""
     return a.apply("fma", b, c)
+
+
+def held_as(value: Element, dtype: DType) -> Element:
+    """The value as eager's tensor of ``dtype`` holds it between two steps of one operation."""
+    return value if dtype is value.node.dtype else value.cast(dtype).cast(value.node.dtype)

@@ -12,7 +12,7 @@ from framefuse.ir.values import Value
 from framefuse.lower.aliases import Inexpressible, path_between, scatter
 from framefuse.lower.context import Lowering
 from framefuse.lower.counted_shapes import read_by_mask
-from framefuse.lower.pointwise import select_where
+from framefuse.lower.logic import select_where
 from framefuse.lower.promotion import is_number
 from framefuse.lower.rules import Lowered, Shapes, Unsupported, rule
 from framefuse.lower.views import in_bounds

@@ -10,9 +10,9 @@ from framefuse.ir.numbers import Expr
 from framefuse.ir.values import Value
 from framefuse.lower import element as e
 from framefuse.lower.activations import log_sigmoid_of, log_softmax
+from framefuse.lower.binary import xlogy_of
 from framefuse.lower.context import Lowering
 from framefuse.lower.element import Element, where
-from framefuse.lower.pointwise import xlogy_of
 from framefuse.lower.reductions import accumulate, pairwise_distance
 from framefuse.lower.rules import Unsupported, rule
 

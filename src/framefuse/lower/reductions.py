@@ -13,7 +13,7 @@ from framefuse.ir.values import Value
 from framefuse.lower import element as e
 from framefuse.lower.context import Lowering
 from framefuse.lower.element import Element
-from framefuse.lower.pointwise import truth
+from framefuse.lower.logic import truth
 from framefuse.lower.promotion import row, sum_dtype, to_float
 from framefuse.lower.rules import Lowered, Rule, Unsupported, rule
 
