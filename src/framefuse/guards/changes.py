@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from framefuse import _native
-from framefuse.guards.check import is_dense, same_atom
+from framefuse.guards.instructions import is_dense, same_atom
 from framefuse.guards.source_nodes import MISSING
 from framefuse.ir.facts import Assumptions, Input, Source, TensorSpec, before_ones
 from framefuse.ir.values import Value

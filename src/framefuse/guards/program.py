@@ -19,7 +19,8 @@ import torch
 
 from framefuse import _native
 from framefuse.guards.arithmetic import Arithmetic
-from framefuse.guards.check import Texts, same_atom
+from framefuse.guards.check import Texts
+from framefuse.guards.instructions import same_atom
 from framefuse.guards.members import Dicts, Members
 from framefuse.guards.source_nodes import MISSING, Instruction, Node, Nodes, Part, can_change_class, held_below, resolve
 from framefuse.ir.classes import immutable

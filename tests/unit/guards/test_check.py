@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framefuse import _native
-from framefuse.guards.check import Hit, Miss, check, explain, word_of
+from framefuse.guards.check import Hit, Miss, check, explain
+from framefuse.guards.instructions import word_of
 from framefuse.ir import dtypes
 from framefuse.ir.facts import GlobalState, TensorSpec
 from framefuse.ir.numbers import Symbol

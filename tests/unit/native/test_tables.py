@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from framefuse import _native
-from framefuse.guards import check
+from framefuse.guards import instructions
 from framefuse.ir import elements, plan
 
 NATIVE = Path(_native.__file__).parent / "native"
@@ -45,8 +45,8 @@ def test_names_are_those_of_the_python_that_defines_them():
 
 
 def test_the_checks_in_python_know_the_same_names():
-    assert tuple(check.RELATIONS) == tuple(check.REAL_RELATIONS) == plan.RELATIONS
-    assert tuple(check.UNSET) == plan.UNSET_KINDS
+    assert tuple(instructions.RELATIONS) == tuple(instructions.REAL_RELATIONS) == plan.RELATIONS
+    assert tuple(instructions.UNSET) == plan.UNSET_KINDS
 
 
 def test_the_place_of_an_element_is_one_number():
