@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections import OrderedDict, defaultdict
 
 import torch
@@ -172,6 +173,24 @@ def a_break_while_it_is_iterated(compiled):
 
     for k in FLOATS:
         yield f(ones(3), {"k": k, "n": k + 1})
+
+
+@trap(traces=12, hits=12)
+def a_step_among_milestones(compiled):
+    counted, plain = {3: 1, 9: 2, "end": 3}, [3, 9]
+
+    @compiled
+    def f(x, n):
+        if n in counted:
+            x = x * 2
+        return x + counted.get(n, 0) + (n in {4, 5.0}) + bisect.bisect(plain, n) + bisect.bisect_left(plain, n)
+
+    for n in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 5, 3, 1):
+        yield f(ones(3), n)
+    counted[7] = 4
+    del counted[3]
+    for n in (3, 7, 8, 3, 7, 8):
+        yield f(ones(3), n)
 
 
 @trap(traces=10, hits=0)

@@ -346,3 +346,43 @@ def test_gradients_are_dropped_in_one_trace(text: str, to_none: bool) -> None:
             if not to_none:
                 assert torch.equal(left.grad, right.grad) and left.grad._version == right.grad._version
     assert len(compiled.__framefuse__.products) == 1 and compiled.__framefuse__.dispatch.hits == 3
+
+
+@pytest.mark.parametrize("kind", ["milestones", "sequence", "averages"])
+def test_steps_with_schedules_and_averages_break_at_backward_and_branches_alone(kind: str) -> None:
+    lr_scheduler = torch.optim.lr_scheduler
+
+    def made() -> tuple[Callable[[torch.Tensor], torch.Tensor], torch.optim.Optimizer, Any]:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn())
+        if kind == "sequence":
+            warm = lr_scheduler.LinearLR(optimizer, 0.1, total_iters=5)
+            rest = lr_scheduler.ExponentialLR(optimizer, 0.9)
+            schedule: Any = lr_scheduler.SequentialLR(optimizer, [warm, rest], [5])
+        else:
+            schedule = lr_scheduler.MultiStepLR(optimizer, [3, 9], 0.5)
+
+        def step(x: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            if kind == "averages":
+                average.update_parameters(model)
+            return loss.detach()
+
+        return step, optimizer, average
+
+    (eager, theirs, expected), (step, ours, found) = made(), made()
+    compiled = framefuse.compile(step)
+    for turn in range(14):
+        x = torch.randn(5, 4, generator=torch.Generator().manual_seed(turn))
+        torch.testing.assert_close(compiled(x), eager(x))
+        assert ours.param_groups[0]["lr"] == pytest.approx(theirs.param_groups[0]["lr"])
+        torch.testing.assert_close(found.state_dict(), expected.state_dict())
+    state = compiled.__framefuse__
+    assert len(state.products) <= 10
+    assert not {"native-call", "argument", "limit"} & {stop.code for stop in (*state.breaks, *state.reasons)}

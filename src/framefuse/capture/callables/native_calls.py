@@ -15,7 +15,16 @@ from framefuse.capture.callables.mutations import MUTATORS, insert_default, muta
 from framefuse.capture.callables.policy import Policy, policy_of, stop_of
 from framefuse.capture.callables.random_calls import of_generator
 from framefuse.capture.callables.steps import replayed, says_once
-from framefuse.capture.callables.unseen import HASHING, after_call, before_call, key_in, runs_methods, shown, walks
+from framefuse.capture.callables.unseen import (
+    HASHING,
+    after_call,
+    before_call,
+    key_in,
+    lacks,
+    runs_methods,
+    shown,
+    walks,
+)
 from framefuse.capture.facts.atoms import ATOMS, CONTAINERS
 from framefuse.capture.facts.numbers import TRACKED, bare, key_of, pin_nested, plain_number, reads_values
 from framefuse.capture.facts.sources import CODE_LIKE
@@ -306,6 +315,8 @@ class Natives:
         if name in MUTATORS:
             return mutate(self.machine, holder, name, args, kwargs)
         if name == "get" and isinstance(holder, dict) and 1 <= len(args) <= 2 and not kwargs:
+            if not frame.code.grows and lacks(self.machine, holder, args[0]):
+                return args[1] if len(args) > 1 else None
             key = key_in(self.machine, holder, args[0])
             if not contents.guard_membership(holder, key):
                 return MISSING

@@ -521,12 +521,13 @@ def _record_function(machine: Machine, frame: Frame, args: Arguments, kwargs: Ke
 def _group_tensors(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """Sorts the tensors of lists by device and element type, which guards hold; the tensors are those it was given."""
     sources = machine.recorder.sources
-    if kwargs or not args or sources.knows(args[0]) or any(sources.knows(part) for part in args[0]):
+    if kwargs or not args or sources.knows(args[0]) or not all(type(part) is list for part in args[0]):
         return MISSING
-    for tensor in (each for part in args[0] for each in part):
+    lists = [machine.natives.elements(part) if sources.knows(part) else part for part in args[0]]  # those over a break
+    for tensor in (each for part in lists for each in part):
         if isinstance(tensor, torch.Tensor):
             machine.recorder.number(tensor)
-    frame.stack.append(torch._C._group_tensors_by_device_and_dtype(*args))
+    frame.stack.append(torch._C._group_tensors_by_device_and_dtype(lists, *args[1:]))
     return None
 
 

@@ -12,7 +12,7 @@ import torch
 
 from framefuse.capture.callables.plain_methods import only_reads, underlying
 from framefuse.capture.facts.atoms import ATOMS, CONTAINERS, SETS
-from framefuse.capture.facts.numbers import TRACKED, Integer, key_of, names_object, pin_nested
+from framefuse.capture.facts.numbers import TRACKED, Float, Integer, bare, key_of, names_object, pin_nested
 from framefuse.capture.facts.settle import slots_of
 from framefuse.capture.facts.sources import CODE_LIKE, Sources
 from framefuse.capture.interp.machine import Machine
@@ -34,6 +34,10 @@ TEXTS = ("__repr__", "__str__", "__format__")
 SHOWN_BESIDE: dict[type, str] = {deque: "maxlen", defaultdict: "default_factory"}
 DEPTH = 6
 HASHING = (dict, set, frozenset)
+# Classes of keys that a run-time number is compared with, and those that equal none.
+COMPARED = (int, float, bool)
+APART = (str, bytes, type(None))
+FEW = 32  # keys that it is compared with, one by one
 # What native code asks of what it walks.
 ITERATED = ("__iter__", "__next__", "__index__")
 
@@ -132,6 +136,21 @@ def key_in(machine: Machine, container: Value, key: Value) -> Value:
     if type(key) is Integer and names_object(key):
         machine.recorder.kill("argument", "the entry of an id")
     return key.plain()
+
+
+def lacks(machine: Machine, container: Value, key: Value) -> bool:
+    """Whether a run-time number is known to be none of the few keys of a dict or set, as it is at most calls: the step
+    of a schedule among its milestones. Where it is one, it is held to its value.
+    """
+    if type(key) not in (Integer, Float) or machine.recorder.contents.has_changed(container):
+        return False
+    keys = elements(container)
+    if len(keys) > FEW or not all(type(part) in COMPARED or type(part) in APART for part in keys):
+        return False
+    if bare(key) in keys or (type(key) is Integer and names_object(key)):
+        return False
+    machine.recorder.contents.guard_extent(container)
+    return all(key != part for part in keys if type(part) in COMPARED)
 
 
 def moves(machine: Machine, value: Value) -> bool:

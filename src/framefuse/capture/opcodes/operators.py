@@ -8,7 +8,7 @@ from collections import deque
 import torch
 
 from framefuse.capture.callables.mutations import mutate
-from framefuse.capture.callables.unseen import HASHING, compared, hidden, key_in
+from framefuse.capture.callables.unseen import HASHING, compared, hidden, key_in, lacks
 from framefuse.capture.facts.atoms import ATOMS
 from framefuse.capture.facts.numbers import NUMBERS, TRACKED, applied, bare, pin_nested, reads_values
 from framefuse.capture.facts.texts import Text
@@ -161,6 +161,9 @@ def contains_op(machine: Machine, frame: Frame, argument: int) -> Outcome:
             contents.guard_extent(container)
             frame.stack.append(bool(argument))
             return None
+    if isinstance(container, HASHING) and not frame.code.grows and lacks(machine, container, value):
+        frame.stack.append(bool(argument))
+        return None
     if type(value) in TRACKED and (not isinstance(container, (tuple, list)) or reads_values(container)):
         value = key_in(machine, container, value) if isinstance(container, HASHING) else value.plain()
     if not contents.guard_membership(container, value):

@@ -42,7 +42,7 @@ class Repeated:
 
 def is_repeatable(target: Value, args: Arguments, kwargs: Keywords, sources: Sources) -> bool:
     """Whether the outcome of a call may be a fact: it has no effect, or its effect is once for all and done, and what
-    is called is the same object at each call. One that came out of a break was made by this call.
+    is called is the same object at each call. One that came out of a break may have been made by this call.
 
     The arguments must be known by value or identity, since nothing says when others change. A fact holds the object
     that it is about, so that a weak reference may give a tensor, which is known by its place, what is ``known`` by
@@ -52,12 +52,19 @@ def is_repeatable(target: Value, args: Arguments, kwargs: Keywords, sources: Sou
         return False
     source = sources.source_of(target)
     if source is not None and source.is_argument and sources.resumed:
-        return False
+        return type(target) is weakref.ReferenceType and _wraps_method(source) and sources.knows(target())
     if type(target) is weakref.ReferenceType:
         return target() is None or isinstance(target(), torch.Tensor) or sources.knows(target())
     if target.cache_parameters()["maxsize"] == 0:
         return False  # a cache that keeps nothing runs its function each time
     return all(_lasts(value, sources) for value in (*args, *kwargs.values()))
+
+
+def _wraps_method(source: Source) -> bool:
+    """Whether a place is in the closure of a function that an object has for an attribute, as schedules of rates wrap
+    the step of an optimizer: what lies there outlives a call, on whichever side of a break it is met.
+    """
+    return source.kind == "cell" and source.base is not None and source.base.kind == "attr"
 
 
 def is_pure(target: Value) -> bool:
