@@ -1,6 +1,7 @@
 """Modules and functions that other compilers of torch made are part of a compiled program, or one step of it."""
 
 import dataclasses
+import inspect
 from typing import Any
 
 import torch
@@ -94,6 +95,37 @@ def scripted(x: torch.Tensor):
 @TABLE.trap(traces=1, hits=3)
 def a_scripted_function(compiled):
     yield from calls(compiled(lambda x: scripted(x * 2).cos()), grad=True)
+
+
+class Logging(nn.Module):
+    """Keeps its log from compilers, and asks before whether a method of its own takes an argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.means = small(), {}
+
+    def taking(self, value, batch_size=None, *rest):
+        return value
+
+    @torch.compiler.disable
+    def log(self, name: str, value: torch.Tensor) -> None:
+        told = torch.compiler.is_compiling()
+        count, mean = self.means.get(name, (0, 0.0))
+        self.means[name] = (count + 1, mean + (value.item() - mean) / (count + 1) if value > 0 else mean + told)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        spec = inspect.getfullargspec(self.taking)
+        loss = self.layer(x).square().mean() * (2 if "batch_size" in spec.args[1:] and spec.varargs else 1)
+        self.log("loss", loss.detach())
+        return loss * 2 + 1
+
+
+@TABLE.trap(traces=1, hits=3)
+def a_log_that_is_kept_from_compilers_is_one_step(compiled):
+    model = Logging()
+    yield from calls(compiled(model), grad=True)
+    count, mean = model.means["loss"]
+    yield count, torch.tensor(mean)
 
 
 @TABLE.trap(traces=1, hits=3)

@@ -53,8 +53,9 @@ _known(functools.partialmethod, functools.cached_property, pure=True)
 # ---- functions of Python that look at a function and do not call it -------------------------------------------------
 
 _known(
-    inspect.signature, inspect.isfunction, inspect.ismethod, inspect.isclass, inspect.ismodule,
-    inspect.isgeneratorfunction, inspect.isbuiltin, inspect.unwrap, dataclasses.fields, pure=True, holds=True,
+    inspect.signature, inspect.getfullargspec, inspect.isfunction, inspect.ismethod, inspect.isclass,
+    inspect.ismodule, inspect.isgeneratorfunction, inspect.isbuiltin, inspect.unwrap, dataclasses.fields, pure=True,
+    holds=True,
 )  # fmt: skip
 _known(inspect.isgenerator, pure=True)
 

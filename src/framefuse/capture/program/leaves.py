@@ -186,9 +186,10 @@ def _wraps_foreign(function: types.FunctionType) -> bool:
 
 
 def _of_torch_compile(function: types.FunctionType) -> bool:
-    """Whether this is what torch.compile made of a function: its own compiler shall see that run, not the recorder."""
-    marks = vars(function)
-    return "_torchdynamo_orig_callable" in marks and not marks.get("_torchdynamo_disable")
+    """Whether this is what torch.compile made of a function, whose own compiler shall see that run, not the recorder;
+    or what ``torch.compiler.disable`` made of one, which the user keeps from compilers.
+    """
+    return "_torchdynamo_orig_callable" in vars(function)
 
 
 def _is_torchs(module: str) -> bool:
