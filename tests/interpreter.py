@@ -1,27 +1,22 @@
-"""Triton's interpreter without its search of Triton's modules at each launch, a sixth of what its tests take."""
+"""Triton's interpreter with Triton's functions replaced once and for all: it does so anew at each launch and call."""
 
 from __future__ import annotations
 
 import functools
-import inspect
-from types import ModuleType
+import types
 
-from triton.language.core import is_builtin
+import triton.language as tl
 from triton.runtime import interpreter
 
 
 @functools.cache
-def builtins_of(place: ModuleType | type) -> list[tuple[str, object]]:
-    """What a launch replaces in a module or class of Triton's; asked first when nothing is replaced."""
-    return [(name, member) for name, member in inspect.getmembers(place) if is_builtin(member)]
-
-
-def patch(place, builder, scope):
-    for name, member in builtins_of(place):
-        interpreter._patch_attr(place, name, member, builder, scope)
+def replaced() -> None:
+    """What a launch replaces in Triton's modules, which nothing in a process that interprets wants back."""
+    interpreter._patch_lang(types.FunctionType(replaced.__wrapped__.__code__, {"tl": tl, "core": tl.core}))
 
 
 def install() -> None:
-    """Only where this version of Triton has the function that searches."""
-    if hasattr(interpreter, "_patch_builtin") and hasattr(interpreter, "_LangPatchScope"):
-        interpreter._patch_builtin = patch
+    """Only where this version of Triton has the function that replaces."""
+    if hasattr(interpreter, "_patch_lang") and hasattr(interpreter, "_LangPatchScope"):
+        replaced()
+        interpreter._patch_lang = lambda function: interpreter._LangPatchScope()
