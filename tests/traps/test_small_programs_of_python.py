@@ -667,6 +667,77 @@ def copied_iterators(x, n):
     return pairs, type(iter(lambda: n, n)).__name__, isinstance(map(abs, []), map)
 
 
+@ROWS.each
+def slots_by_their_descriptors(x):
+    class Slotted:
+        __slots__ = ("a",)
+
+    holder, member = Slotted(), Slotted.a
+    member.__set__(holder, x)
+    value = member.__get__(holder) * 2
+    member.__delete__(holder)
+    return value, hasattr(holder, "a"), member.__name__
+
+
+@ROWS.each
+def module_of_a_class_made_by_type(x):
+    class Meta(type):
+        def __new__(cls, name, bases, space):
+            return super().__new__(cls, name, bases, space)
+
+    made = [type("A", (), {}), type("B", (), {"__module__": "elsewhere"}), Meta("C", (), {})]
+    return x * 2, [kind.__module__ for kind in made]
+
+
+@ROWS.program
+def list_is_empty_while_it_is_sorted(compiled):
+    @compiled
+    def f(x, items, grows):
+        def key(value):
+            seen.append(len(items))
+            if grows:
+                items.append(value)
+            return -value
+
+        return x * 2, outcome(items.sort, key=key)
+
+    seen = []
+    for i in range(6):
+        seen.clear()
+        items = [1, 3, 2]
+        yield f(draw(i, 3), items, i % 2 == 1), items, list(seen)
+
+
+@ROWS.program
+def numbers_in_keys(compiled):
+    class Key:
+        def __init__(self, value):
+            self.value = value
+
+        def __hash__(self):
+            return hash(self.value)
+
+    Pair = collections.namedtuple("Pair", "a b")
+    entries, objects = {}, {}
+
+    @compiled
+    def f(x, a, b):
+        entries[a, b] = a
+        return x * entries[a, b]
+
+    @compiled
+    def g(x, a, b):
+        entries[Pair(a, (b,))] = Pair(a, b)
+        objects[Key(a)] = Key((a, b))
+        return x * a
+
+    for i in range(8):
+        yield f(draw(i, 3), i % 2, 1), g(draw(i, 3), i % 2, i % 3)
+        yield [[type(part) for part in key] for key in entries]
+        yield [(type(key.value), *map(type, kept.value)) for key, kept in objects.items()]
+    yield repr(entries)
+
+
 @ROWS.trap(MOST, 0)
 def tracebacks_through_generators(compiled):
     @compiled

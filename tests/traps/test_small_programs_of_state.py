@@ -348,6 +348,30 @@ def slots(compiled):
         yield f(draw(i, 3), s), s.b
 
 
+@ROWS.program
+def functions_of_torch_wrapped_by_the_program(compiled):
+    calls = {
+        (F, "relu"): lambda x: F.relu(x) + 1,
+        (F, "softmax"): lambda x: F.softmax(x, -1) + 1,
+        (torch.Tensor, "norm"): lambda x: x.norm() * x,
+        (torch, "einsum"): lambda x: torch.einsum("i,i->", x, x),
+    }
+    for (holder, name), call in calls.items():
+        counted, own, f = [], getattr(holder, name), compiled(call)
+
+        def around(*args, counted=counted, own=own, **kwargs):
+            counted.append(1)
+            return own(*args, **kwargs) * 2
+
+        try:
+            for i in range(6):
+                if i in (2, 5):
+                    setattr(holder, name, around if i == 2 else own)
+                yield f(draw(i, 3)), len(counted)
+        finally:
+            setattr(holder, name, own)
+
+
 @ROWS.parametrize()
 def test_state_is_eagers(trap: Trap) -> None:
     hold(trap)

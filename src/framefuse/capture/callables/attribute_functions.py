@@ -123,7 +123,7 @@ def _state(holder: Value) -> Value:
 
 @special(object.__setattr__, ("__setattr__", object))
 def _object_setattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
-    if len(args) != 3 or isinstance(args[0], (torch.Tensor, type, types.ModuleType)):
+    if len(args) != 3 or issubclass(type(args[0]), (torch.Tensor, type, types.ModuleType)):
         return MISSING
     frame.stack.append(None)
     return machine.attributes.generic_store(frame, args[0], type(args[0]), args[1], args[2])

@@ -105,6 +105,8 @@ def new_class(machine: Machine, maker: Function, args: Arguments, kwargs: Keywor
     for base in bases:
         sources.guard_version(base)
     space = dict(given)
+    if "__module__" not in space and "__name__" in machine.frames[-1].globals:
+        space["__module__"] = machine.frames[-1].globals["__name__"]
     named = {key: value for key, value in space.items() if python_method(type(value), "__set_name__") is not None}
     hooks = [_subclass_hook(base) for base in bases]
     hook = next((each for each in hooks if each is not None), None)

@@ -353,8 +353,8 @@ def insert_default(machine: Machine, holder: Value, key: Value) -> Value:
         machine.recorder.kill("write", f"a {type(holder).__name__}")
     value = machine.call_nested(factory) if isinstance(factory, FunctionType) else factory()
     if not machine.recorder.alive or mutate(machine, holder, "__setitem__", (key, value), {}) is MISSING:
-        machine.recorder.kill("write", f"a {type(holder).__name__}")
-        holder[key] = bare(value)
+        key, value = machine.recorder.refuse_write(f"a {type(holder).__name__}", key, value)
+        holder[key] = value
     return value
 
 

@@ -195,6 +195,7 @@ class Natives:
             return of_generator(recorder, target, args, kwargs)
         if policy == "torch":
             before = recorder.mode_calls
+            recorder.called = target if type(target) is types.FunctionType else None
             value = overheard(self.machine, target, lambda: self.handling(target, args, kwargs))
             unseen = recorder.mode_calls == before
             if unseen:

@@ -11,9 +11,9 @@ from framefuse.capture.interp.machine import Machine, Special
 from framefuse.capture.interp.registry import special
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.iterators import RangeIterator
-from framefuse.capture.program.lookups import python_method
+from framefuse.capture.program.lookups import python_method, type_get
 from framefuse.capture.program.markers import MISSING, Outcome
-from framefuse.ir.values import Arguments, Keywords
+from framefuse.ir.values import Arguments, Function, Keywords
 
 
 def slot(name: str, *kinds: type) -> Callable[[Special], Special]:
@@ -41,6 +41,24 @@ def _accessor(name: str, part: str, count: int) -> None:
 _accessor("__get__", "fget", 3)
 _accessor("__set__", "fset", 3)
 _accessor("__delete__", "fdel", 2)
+
+
+def _member(name: str, plain: Function, count: int) -> None:
+    @slot(name, types.MemberDescriptorType)
+    def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+        """What a slot of a class does, as ``object`` does it by the slot's name."""
+        if kwargs or not 1 < len(args) <= count or type(args[0]) is not types.MemberDescriptorType:
+            return MISSING
+        member, holder = args[:2]
+        if type_get(type(holder), member.__name__) is not member:
+            return MISSING
+        given = args[2:] if name == "__set__" else ()
+        return machine.calls.call(frame, plain, (holder, member.__name__, *given), {})
+
+
+_member("__get__", object.__getattribute__, 3)
+_member("__set__", object.__setattr__, 3)
+_member("__delete__", object.__delattr__, 2)
 
 
 @slot("__call__", types.FunctionType, types.MethodType, functools.partial)

@@ -5,6 +5,7 @@ Where it would run the user's Python, whose reads nobody would see, the recordin
 
 from __future__ import annotations
 
+import operator
 import types
 from collections import defaultdict, deque
 
@@ -13,7 +14,7 @@ import torch
 from framefuse.capture.callables.plain_methods import only_reads, underlying
 from framefuse.capture.facts.atoms import ATOMS, CONTAINERS, SETS
 from framefuse.capture.facts.numbers import TRACKED, Float, Integer, bare, key_of, names_object, pin_nested
-from framefuse.capture.facts.settle import slots_of
+from framefuse.capture.facts.settle import slots_of, tuple_like
 from framefuse.capture.facts.sources import CODE_LIKE, Sources
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program.leaves import PURE_MODULES
@@ -129,6 +130,8 @@ def key_in(machine: Machine, container: Value, key: Value) -> Value:
     """A key as it is looked for in a container. In one that existed before the call an id may name another entry at
     each call, which is no fact: the recording ends.
     """
+    if isinstance(key, tuple) and machine.recorder.sources.knows(container):
+        return _tuple_in(machine, container, key)
     if type(key) not in TRACKED:
         return key
     if not machine.recorder.sources.knows(container):
@@ -151,6 +154,14 @@ def lacks(machine: Machine, container: Value, key: Value) -> bool:
         return False
     machine.recorder.contents.guard_extent(container)
     return all(key != part for part in keys if type(part) in COMPARED)
+
+
+def _tuple_in(machine: Machine, container: Value, key: tuple[Value, ...]) -> Value:
+    """As :func:`key_in` for a tuple, whose numbers are held to their values."""
+    parts = [key_in(machine, container, part) for part in elements(key)]
+    if all(map(operator.is_, parts, elements(key))):
+        return key
+    return type(key)(parts) if type(key) in (tuple, torch.Size) else tuple_like(type(key), parts)
 
 
 def moves(machine: Machine, value: Value) -> bool:
@@ -246,9 +257,9 @@ def before_call(machine: Machine, target: Function, args: Arguments) -> None:
 def after_call(machine: Machine, target: Function, args: Arguments, value: Value) -> None:
     """What a native function or method hashed to make a dict or set, or to add to one."""
     holder = getattr(target, "__self__", None)
-    adds = args and isinstance(holder, HASHING) and not METHODS.get(target.__name__, NOTHING).keyed
+    adds = args and issubclass(type(holder), HASHING) and not METHODS.get(target.__name__, NOTHING).keyed
     for container in (value, holder) if adds else (value,):
-        if isinstance(container, HASHING) and not machine.recorder.sources.knows(container):
+        if issubclass(type(container), HASHING) and not machine.recorder.sources.knows(container):
             hashed(machine, container)
 
 

@@ -453,7 +453,7 @@ class Attributes:
             return None
         if own not in SETTERS:
             if recorder.sources.knows(holder):
-                recorder.kill("write", f"{kind.__name__}.{name}")
+                (value,) = recorder.refuse_write(f"{kind.__name__}.{name}", value)
             setattr(holder, name, plain_number(value))
             return None
         return self.generic_store(frame, holder, kind, name, value)
@@ -490,7 +490,7 @@ class Attributes:
             if type(value) is types.FunctionType and not recorder.sources.knows(value):
                 recorder.sources.note_made(value)
         else:
-            recorder.kill("write", f"{getattr(holder, '__name__', type(holder).__name__)}.{name}")
+            (value,) = recorder.refuse_write(f"{getattr(holder, '__name__', type(holder).__name__)}.{name}", value)
         setattr(holder, name, bare(value))
 
     def generic_store(self, frame: Frame, holder: Value, kind: type, name: str, value: Value) -> Outcome:
@@ -511,7 +511,7 @@ class Attributes:
             if known and type(on_class) is types.MemberDescriptorType and not written_in_c(kind):
                 recorder.journal.place("slot", holder, name, value, getattr(holder, name, MISSING))
             elif known:
-                recorder.kill("write", f"{kind.__name__}.{name}")
+                (value,) = recorder.refuse_write(f"{kind.__name__}.{name}", value)
             keeps = type(on_class) is types.MemberDescriptorType and not written_in_c(kind)
             object.__setattr__(holder, name, bare(value) if known else value if keeps else plain_number(value))
             return None
@@ -532,7 +532,7 @@ class Attributes:
             name in state.get(part, ()) for part in ("_parameters", "_modules")
         )
         if registered or (isinstance(value, torch.Tensor) and getattr(value, "_is_buffer", False)):
-            recorder.kill("write", f"{type(holder).__name__}.{name}")
+            (value,) = recorder.refuse_write(f"{type(holder).__name__}.{name}", value)
             torch.nn.Module.__setattr__(holder, name, value)
             return None
         buffers = state.get("_buffers", {})
@@ -555,7 +555,7 @@ class Attributes:
         own = python_method(kind, "__delattr__")
         if own is not None:
             return self.machine.calls.call(frame, own, (holder, name), {}, DROP)
-        if isinstance(holder, (torch.Tensor, type, types.ModuleType)) or type_get(kind, "__delattr__") not in DELETERS:
+        if issubclass(kind, (torch.Tensor, type, types.ModuleType)) or type_get(kind, "__delattr__") not in DELETERS:
             recorder.kill("write", f"{kind.__name__}.{name}")
             delattr(holder, name)
             return None

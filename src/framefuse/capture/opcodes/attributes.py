@@ -10,7 +10,7 @@ import torch
 from framefuse.capture.callables.mutations import insert_default, mutate
 from framefuse.capture.callables.unseen import compared, key_in
 from framefuse.capture.facts.atoms import ATOMS
-from framefuse.capture.facts.numbers import TRACKED, bare, pin_nested, plain_number, strip
+from framefuse.capture.facts.numbers import TRACKED, pin_nested, plain_number, strip
 from framefuse.capture.facts.texts import Text
 from framefuse.capture.interp.continuations import DROP
 from framefuse.capture.interp.machine import Machine
@@ -212,8 +212,7 @@ def store_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
     if machine.recorder.sources.knows(holder):
         if mutate(machine, holder, "__setitem__", (key, value), {}) is not MISSING:
             return None
-        machine.recorder.kill("write", f"a {kind.__name__}")
-        value = bare(value)
+        key, value = machine.recorder.refuse_write(f"a {kind.__name__}", key, value)
     if type(key) is slice:
         value = machine.operations.iterable(value)
     holder[key] = value if isinstance(holder, (list, dict, deque)) else plain_number(value)

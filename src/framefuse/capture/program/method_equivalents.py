@@ -25,7 +25,15 @@ def add_all_(holder: Value, *iterables: Value) -> None:
 
 
 def sort_(holder: Value, *, key: Value = None, reverse: bool = False) -> None:
-    holder[:] = sorted(holder, key=key, reverse=reverse)
+    values = [*holder]
+    holder.clear()  # what keys and comparisons see of it
+    try:
+        values = sorted(values, key=key, reverse=reverse)
+    finally:
+        changed = len(holder) > 0
+        holder[:] = values
+    if changed:
+        raise ValueError("list modified during sort")
 
 
 def update_(holder: Value, given: Value = (), /, **named: Value) -> None:

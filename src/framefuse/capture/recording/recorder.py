@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -14,9 +15,9 @@ from torch.overrides import TorchFunctionMode
 from framefuse.capture.facts.contents import Contents
 from framefuse.capture.facts.effects import Journal
 from framefuse.capture.facts.functions import Functions
-from framefuse.capture.facts.numbers import integer, strip
+from framefuse.capture.facts.numbers import bare, integer, strip
 from framefuse.capture.facts.relations import Relations
-from framefuse.capture.facts.settle import HELD, ITSELF
+from framefuse.capture.facts.settle import HELD, ITSELF, settle
 from framefuse.capture.facts.sources import Sources
 from framefuse.capture.program.frame import InterpretedGenerator
 from framefuse.capture.program.lookups import LOOKUPS, Lookup
@@ -107,6 +108,7 @@ class Recorder:
         self.generators = False
         self.stand_ins: Memo = {}  # the real generators that frames got as the recording ended, by id
         self.mode_calls = 0
+        self.called: Function | None = None  # the Python function of torch that runs natively
         self.mode_arguments: tuple[int, ...] = ()  # the ids of what the last of them was given
         self.paused = False
         self.region = 0  # the checkpoint that the program is in
@@ -182,6 +184,12 @@ class Recorder:
         if self.machine is not None:
             self.machine.exits.learn(code, detail)
         self.end(code, detail)
+
+    def refuse_write(self, detail: str, *values: Value) -> tuple[Value, ...]:
+        """Gives the recording up for a write; the values, which no frame has any longer, as they may be written."""
+        finish = functools.partial(settle, memo=self.settled()) if self.alive else bare
+        self.kill("write", detail)
+        return tuple(map(finish, values))
 
     def end(self, code: str, detail: str) -> None:
         """Gives the recording up; what the next one does otherwise was learnt already."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import FunctionType
+
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
@@ -47,6 +50,8 @@ class RecordingMode(TorchFunctionMode):
             return recorder.transformed.call(func, args, kwargs)
         if self.device is not None and kwargs.get("device") is None and func in _device_constructors():
             kwargs = {**kwargs, "device": self.device}
+        if type(func) is FunctionType and not _of_torch(func.__globals__):
+            func = _asked(func, recorder.called)
         name = call_name(func)
         answer = ANSWERS.get(name)
         if answer is not None:
@@ -67,3 +72,21 @@ class RecordingMode(TorchFunctionMode):
             return value
         self.recorder.kill("tensor-kind", "What no __torch_function__ implements")
         return func(*args, **(kwargs or {}))  # torch's own error
+
+
+def _of_torch(names: dict[str, Value]) -> bool:
+    module = names.get("__name__")
+    return isinstance(module, str) and module.partition(".")[0] == "torch"
+
+
+def _asked(func: Function, called: Function | None) -> Function:
+    """The Python function of torch that asks this mode, often the one that the program called. It gives what its own
+    name stands for, which is a function of the program where that has put one around it.
+    """
+    asking = sys._getframe(3)  # behind handle_torch_function, the mode and its caller here
+    code = asking.f_code
+    if code is func.__code__ or not _of_torch(asking.f_globals) or code.co_freevars:
+        return func
+    if called is not None and called.__code__ is code:
+        return called
+    return FunctionType(code, asking.f_globals, code.co_name)
