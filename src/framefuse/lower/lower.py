@@ -41,7 +41,7 @@ from framefuse.lower.overlaps import overlaps
 from framefuse.lower.own_gradients import with_own_gradient
 from framefuse.lower.own_memory import computed
 from framefuse.lower.probed_shapes import Probes, probed
-from framefuse.lower.rules import Lowered, Shapes, Unsupported, find, follow, only_shapes, shapes_of
+from framefuse.lower.rules import OVERLOADS, Lowered, Shapes, Unsupported, find, follow, only_shapes, shapes_of
 from framefuse.lower.values import Values
 
 # What a rule may raise when a call's arguments are not what it expresses: the call is then a library call. A wrong
@@ -361,8 +361,10 @@ class _Lowerer:
         contents = self.values.contents
         operands = {value: contents[value].shape for value in refs((call.args, call.kwargs))}
         if all(size.constant is not None for shape in operands.values() for size in shape):
-            known_sizes = next(numbers_in((call.args, call.kwargs)), None) is None and sized_by_shapes(call.target)
-            return tuple(tuple(map(expr, meta.sizes)) for meta in metas) if known_sizes else None
+            if next(numbers_in((call.args, call.kwargs)), None) is None and sized_by_shapes(call.target):
+                return tuple(tuple(map(expr, meta.sizes)) for meta in metas)
+            if not isinstance(call.target, OVERLOADS):
+                return None
         known = {value: self.trace.metas[value] for value in operands}
         relations = (*self.trace.assumptions.relations, *self.builder.relations)
         return probed(call, operands, metas, known, self.builder.hints, relations, self._number, self.probes)

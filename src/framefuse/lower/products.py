@@ -61,6 +61,18 @@ def plain_product(lo: Lowering, input: Node, other: Node, *, out: Value = None) 
     return matmul(lo, input, other)
 
 
+@rule("_int_mm")
+def integer_product(lo: Lowering, input: Node, mat2: Node, *, out: Value = None) -> Shapes:
+    lo.same_size(input.shape[1], mat2.shape[0], INNER)
+    return Shapes(((input.shape[0], mat2.shape[1]),))
+
+
+@rule("_weight_int8pack_mm")
+def product_of_packed(lo: Lowering, input: Node, mat2: Node, scales: Node) -> Shapes:
+    lo.same_size(input.shape[1], mat2.shape[1], INNER)
+    return Shapes(((input.shape[0], mat2.shape[0]),))
+
+
 @rule("outer", "ger")
 def outer(lo: Lowering, input: Node, vec2: Node, *, out: Value = None) -> Node:
     column, line = lo.along(input, 0, 2), lo.along(vec2, 1, 2)

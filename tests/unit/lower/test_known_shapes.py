@@ -51,6 +51,22 @@ def test_other_sizes(function):
     assert state.dispatch.hits >= 3, (state.reasons, len(state.products))
 
 
+def test_products_of_integers():
+    def function(x):
+        rows = (x * 5).to(torch.int8).reshape(-1, x.shape[-1])
+        product = torch._int_mm(rows, rows.t()).float().reshape(*x.shape[:-1], -1)
+        product += 1
+        packed = torch._weight_int8pack_mm(x.new_ones(3, 32).bfloat16(), weight, scales)
+        return product, packed.view(-1)[: x.shape[0]] * 2
+
+    weight, scales = torch.ones(32, 32, dtype=torch.int8), torch.ones(32, dtype=torch.bfloat16)
+    fast = framefuse.compile(function, fullgraph=True)
+    for sizes in ((2, 8, 9), (3, 8, 9), (4, 7, 12), (5, 3, 11)):
+        x = torch.randn(sizes)
+        torch.testing.assert_close(fast(x), function(x))
+    assert fast.__framefuse__.dispatch.hits == 3
+
+
 def chosen(x):
     middle, place = x.flatten(2).median(-1)
     often, third = x.mode(1, keepdim=True)[0], torch.kthvalue(x, 3, dim=2)

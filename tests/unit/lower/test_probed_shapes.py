@@ -104,6 +104,16 @@ def test_sizes_of_nothing_and_of_one():
     check(lambda x: paired(x.sin(), 2) * 2, [(torch.rand(n, 3),) for n in (0, 1, 0, 1, 4, 2)], 1)
 
 
+def test_what_recorded_sizes_give_is_written_through_a_view():
+    def function(x):
+        y = paired(x, 2 if x.shape == (4, 3) else 1)
+        rows = y.reshape(-1, y.shape[-1])
+        rows += 1
+        return rows * 2
+
+    check(function, [(torch.rand(4, 3),) for _ in range(4)], 1)
+
+
 def test_torchs_compiler_is_not_imported_to_ask():
     program = (
         "import sys, torch, framefuse\n"

@@ -213,7 +213,7 @@ _line(
     "__neg__", "abs", "__abs__", "sin", "cos", "exp", "sqrt", "rsqrt", "tanh", "sigmoid", "relu", "gelu", "silu",
     "square",
 )  # fmt: skip
-_line(_Row(row_major=True), "__rmatmul__", "outer", "cross_entropy")
+_line(_Row(row_major=True), "__rmatmul__", "outer", "cross_entropy", "_int_mm", "_weight_int8pack_mm")
 _line(
     _Row(row_major=True, inside=True),
     "linear", "matmul", "__matmul__", "mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot",
