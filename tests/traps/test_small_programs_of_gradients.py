@@ -707,6 +707,41 @@ def slopes_of_the_radius(r, angle):
     return torch.polar(r, angle)
 
 
+class Perhaps(torch.autograd.Function):
+    """A backward whose one ``return`` gives a gradient or None."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.set_materialize_grads(False)
+        return x * 2, y * 3
+
+    @staticmethod
+    def backward(ctx, a, b):
+        return (a * 2, (None if b is None else b * 3)) if a is not None and b is not None else (None, None)
+
+
+class Alone(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 3 if ctx.needs_input_grad[0] else None
+
+
+@ROWS.case(two(3), grad=True)
+def gradients_that_a_condition_gives(a, b):
+    return Perhaps.apply(a, b)[0].sum() + Perhaps.apply(b, a)[1].sum() + sum(Perhaps.apply(a, b)).sum(), Alone.apply(a)
+
+
+@ROWS.program
+def no_derivative(compiled):
+    fast = compiled(lambda x: torch.heaviside(x * 2, x))
+    for i in range(4):
+        yield outcome(fast(draw(i, 3, grad=True)).sum().backward)
+
+
 @ROWS.parametrize()
 def test_gradients_are_eagers(trap: Trap) -> None:
     hold(trap)

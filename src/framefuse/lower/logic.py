@@ -124,6 +124,8 @@ def heaviside(lo: Lowering, input: Node, values: Node, *, out: Value = None) -> 
     def formula(a: Element, v: Element) -> Element:
         return where(e.eq(a, 0), v, where(a > 0, a.number(1), 0))
 
+    if lo.differentiable:  # a backward pass through it is torch's error
+        raise Unsupported("torch has no derivative of it")
     if input.dtype is BOOL:
         return lo.compute(lambda a, v: a | v, input, values)
     return lo.compute(formula, input, values)

@@ -168,7 +168,8 @@ def never_given(function: Function) -> set[int]:
     instructions = [] if code is None else [each for each in dis.get_instructions(code) if each.opname != "CACHE"]
     for number, instruction in enumerate(instructions):
         if instruction.opname in ("RETURN_VALUE", "RETURN_CONST"):
-            here = _nones(instructions[: number + (instruction.opname == "RETURN_CONST")])
+            one_way = instruction.opname == "RETURN_CONST" or not instruction.is_jump_target
+            here = _nones(instructions[: number + (instruction.opname == "RETURN_CONST")]) if one_way else set()
             places = here if places is None else places & here
     return places or set()
 
@@ -188,6 +189,8 @@ def _nones(before: Sequence[dis.Instruction]) -> set[int]:
         return set()
     places, at = set(), len(before) - 1
     for place in reversed(range(before[-1].argval)):
+        if before[at].is_jump_target:  # there are two ways to this value
+            return set()
         depth, first = 0, at
         while depth < 1:
             first -= 1
