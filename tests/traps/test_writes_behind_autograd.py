@@ -128,6 +128,23 @@ def test_writes_between_calls_that_are_recorded(function: Callable[..., Tensor])
     hold(Trap(program, traces=4, hits=2))
 
 
+def test_result_that_backward_could_compute_again_is_written() -> None:
+    def written(w: Tensor) -> Tensor:
+        made = w * 1
+        made.clamp_(max=1).exp_()
+        made.data.add_(3)
+        return made
+
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(written)
+        for number, rows in enumerate((4, 3, 5, 3)):
+            w = torch.randn(rows, 3, generator=torch.Generator().manual_seed(number)).requires_grad_()
+            made = f(w)
+            yield made, torch.autograd.grad(made.sum(), w)
+
+    hold(Trap(program, traces=4, hits=1))
+
+
 def _memory(w: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     made = (w * 2).exp()
     return (made * v).sum(), made.data

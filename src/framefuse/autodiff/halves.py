@@ -113,7 +113,8 @@ class _Maker:
             free=free,
             forbidden=seen.keys() - free,
             frozen=cold.origin,
-            once=cold.once,
+            # What eager saved of the results follows a write to them.
+            once=cold.once | {node for node in others if seen[node].kind == "output"},
             seen=others,
             regions=Regions.in_graph(primal, cold.origin),
             hints=primal.hints,
