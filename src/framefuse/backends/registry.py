@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from types import ModuleType
 from typing import Any
 
 import torch.fx
 
 from framefuse.errors import UserError, kind_of
-from framefuse.ir.collector import collector_paused
+from framefuse.ir.collector import collector_paused, made_to_last
 from framefuse.ir.values import Function, FxBackend, Value
 from framefuse.runtime.function import Compiler
 
@@ -82,6 +83,11 @@ def own(name: str) -> Compiler:
 
 
 def _driver() -> ModuleType:
-    """What finds and makes compiled code: imported for the first function that is compiled, not with the package."""
-    with collector_paused():
-        return importlib.import_module("framefuse.driver.tree")
+    """What finds and makes compiled code: imported for the first function that is compiled, not with the package. Its
+    objects are old at once: the first call that finds its code would have them walked.
+    """
+    name = "framefuse.driver.tree"
+    if name not in sys.modules:
+        with collector_paused() as collecting, made_to_last(collecting):
+            importlib.import_module(name)
+    return importlib.import_module(name)  # which another thread may be importing

@@ -26,7 +26,7 @@ from framefuse.ir.compiled import GraphCode
 from framefuse.ir.derivative import Halves
 from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.graph import Graph
-from framefuse.ir.guards import Guards
+from framefuse.ir.guards import Guards, KeptGuards
 from framefuse.ir.late_imports import later
 from framefuse.ir.numbers import expr
 from framefuse.ir.passes import Step
@@ -339,10 +339,13 @@ def _limits(code: GraphCode) -> tuple[Relation, ...]:
     return tuple(limits)
 
 
-def _guards(assumptions: Assumptions, trace: Trace, graph: Graph, options: Options) -> Guards:
+def _guards(
+    assumptions: Assumptions, trace: Trace, graph: Graph, kept: KeptGuards | None, options: Options
+) -> Guards:
     bases = [trace.assumptions.inputs[place].source.base for place in graph.consumed]
     lists = dict.fromkeys(base for base in bases if base is not None)
-    return build(assumptions, sources=(*_sources(trace), *lists))
+    found = kept.of(trace, assumptions, lists) if kept is not None else None
+    return found or build(assumptions, sources=(*_sources(trace), *lists))
 
 
 def _derivatives(

@@ -28,7 +28,6 @@ from framefuse.ir import registered, whole_kernels
 from framefuse.ir.collector import collector_paused, made_to_last
 from framefuse.ir.custom_calls import CustomBackward
 from framefuse.ir.facts import Source
-from framefuse.ir.guards import Guards
 from framefuse.ir.late_imports import later
 from framefuse.ir.source import Line
 from framefuse.ir.stops import detail, reason
@@ -67,7 +66,7 @@ def compiler(passes: tuple[Pass, ...]) -> Compiler:
     """What records calls and compiles their traces by ``passes``."""
     connect()
     CustomBackward.run = staticmethod(_own_backward)
-    check_order(passes, frozenset(("trace", "bound", "rewritten")))
+    check_order(passes, frozenset(("trace", "bound", "rewritten", "kept")))
     return _Compiler(passes)
 
 
@@ -186,10 +185,11 @@ class _Tree:
         found = call.found()
         if found is None:
             return False
-        segment, program = found
-        stages, seconds = Compilation(segment.trace, segment.bound), {"found": time.perf_counter() - start}
+        segment = Segment(found.trace, None, call.bound, None)
+        stages = Compilation(found.trace, call.bound, kept=found.guards)
+        seconds = {"found": time.perf_counter() - start}
         try:
-            entry, _ = self.compiled(segment, stages, seconds, program)
+            entry, _ = self.compiled(segment, stages, seconds, found.program)
             if not isinstance(entry.guards.check(call.bound), tuple):
                 return False
         except Exception as error:  # the call is another one: the recording says what there is to say
@@ -303,7 +303,7 @@ class _Tree:
             self.fault(error, trace.line, stages)
             return None
         if place is not None:
-            self.keep(segment, place, stages.guards)
+            self.keep(segment, place, stages)
         start = resume_dispatch_of(segment.start)
         return Product(stages, seconds, why=self.misses.get(id(start))), entry
 
@@ -327,10 +327,10 @@ class _Tree:
         stages.forget_call()
         return entry, place
 
-    def keep(self, segment: Segment, program: Program, guards: Guards) -> None:
+    def keep(self, segment: Segment, program: Program, stages: Compilation) -> None:
         """Keeps a call that is one stretch: what a break learns belongs to the process."""
         if self.call is not None and segment.start is None and segment.follow is None:
-            self.call.keep(segment.trace, program, guards)
+            self.call.keep(segment.trace, program, stages.assumptions, stages.guards)
 
     def fault(self, error: Exception, line: Line, stages: Compilation) -> None:
         """One of our own faults, in a stage that may know on which operation."""

@@ -98,8 +98,8 @@ def _read(source: Source, arguments: Sequence[Value], values: dict[Source, Value
     if base is MISSING:
         return MISSING
     if kind in ("dict", "attr"):
-        content = _native.instance_dict(base) or {}
-        return content if kind == "dict" else dict.get(content, key, MISSING)
+        content = _native.instance_dict(base)
+        return MISSING if content is None else content if kind == "dict" else dict.get(content, key, MISSING)
     if kind == "item" and isinstance(base, dict):
         return dict.get(base, key, MISSING)  # looking it up would make an entry of a defaultdict
     if kind == "entry":

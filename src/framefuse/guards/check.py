@@ -18,7 +18,7 @@ from framefuse.ir.values import Arguments, Value
 class Texts(Sequence[str]):
     """The explanations of a program's instructions, written when somebody reads them."""
 
-    def __init__(self, reasons: tuple[object, ...]) -> None:
+    def __init__(self, reasons: Sequence[object]) -> None:
         self._reasons = reasons
 
     def reason(self, index: int) -> object:

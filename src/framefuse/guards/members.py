@@ -17,9 +17,10 @@ class Members:
     number will do. ``known`` shares the snapshots of base classes between types.
     """
 
-    __slots__ = ("free", "order", "seen")
+    __slots__ = ("free", "kind", "order", "seen")
 
     def __init__(self, kind: type, free: frozenset[tuple[type, str]], known: Dicts) -> None:
+        self.kind = kind
         self.order = kind.__mro__
         self.free = free
         self.seen: list[tuple[type, Mapping[str, Value]]] = []

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import types
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -30,6 +30,15 @@ from framefuse.ir.guards import Guards
 from framefuse.ir.numbers import Expr, Real, Symbol, Whole
 from framefuse.ir.plan import GuardProgram
 from framefuse.ir.values import Value
+
+# What a program rests on without a check, or was made by: the kind, and two values.
+#   "lies"      (a tuple or method, the kind of place, its key), and what lies there for good
+#   "held"      a source, and what it held when the program was made: no fact states it, the program checks it
+#   "content"   an object and its dict of attributes; "globals", "builtins": a function and its dicts of names
+#   "type"      an object and its class, which cannot be assigned
+#   "atom"      an atom that lies somewhere for good, and an equal one; "length": a container and its length
+#   "known"     an object that was compared with others when the program was made, and None
+Granted = tuple[str, Value, Value]
 
 
 @dataclass(eq=False, slots=True)  # thousands are made: frozen ones would take twice as long
@@ -53,6 +62,13 @@ def build(assumptions: Assumptions, arguments: int = 0, sources: Iterable[Source
     return _Builder(assumptions).build(arguments, sources)
 
 
+def build_portable(assumptions: Assumptions, sources: Iterable[Source]) -> tuple[Guards, Sequence[Granted]]:
+    """What :func:`build` makes, and what another process has to find the same to use the program as it is."""
+    builder = _Builder(assumptions)
+    guards = builder.build(0, sources)
+    return guards, builder.granted
+
+
 class _Builder:
     """Collects instructions by when they may run: constants, arguments, words and blocks, then what stands on their
     registers.
@@ -70,6 +86,7 @@ class _Builder:
         self.done: set[tuple[Hashable, ...]] = set()
         self.dicts: Dicts = {}
         self.free_members: frozenset[tuple[type, str]] | None = None
+        self.granted: list[Granted] = []
         self.types = {id(self.nodes.node(f.source)): f.value for f in assumptions.facts if f.kind == "type"}
 
     def build(self, arguments: int, sources: Iterable[Source]) -> Guards:
@@ -159,7 +176,10 @@ class _Builder:
         base, kind = node.base, node.source.kind
         if base is not None and base.settled and self.fixed(base.known, kind) and resolve_again(node) is node.known:
             node.settled = True
+            self.granted.append(("lies", (base.known, kind, node.source.key), node.known))
             return
+        if not node.stated:
+            self.granted.append(("held", node.source, node.known))
         if kind == "type" and base is not None and base.settled:
             self.words.add(Fact(base.source, "type", node.known), "type_is", self.constant(base.known), node.known)
         else:
@@ -191,6 +211,8 @@ class _Builder:
         if not node.settled and node.source.kind in FAST and base is not None and resolve(node) is not MISSING:
             fit = resolve_again(node) is node.known and not _is_tensor(node.known)
             node.settled = fit and self.fixed(base.known, node.source.kind) and self.settle(base)
+            if node.settled:
+                self.granted.append(("lies", (base.known, node.source.kind, node.source.key), node.known))
         return node.settled
 
     def read(self, node: Node) -> tuple[Part, Instruction]:
@@ -252,6 +274,7 @@ class _Builder:
             raise ValueError(f"{type(holder).__name__} objects have no attributes of their own")
         if ("dict", id(holder)) not in self.done:
             self.done.add(("dict", id(holder)))
+            self.granted.append(("content", holder, content))
             between = self.fresh()
             self.words.add("the attributes of a long-lived object", "dict", between, self.constant(holder))
             self.words.add("the attributes of a long-lived object are still that dict", "is", between, content)
@@ -259,12 +282,14 @@ class _Builder:
 
     def names(self, function: types.FunctionType, name: str) -> dict[str, Value]:
         """The dict in which a function finds the global ``name``; if that is its builtins, the globals must lack it."""
+        self.granted.append(("globals", function, function.__globals__))
         if name in function.__globals__:
             return function.__globals__
         self.once(
             self.block(function.__globals__), f"no global {name}", "absent", self.constant(function.__globals__), name
         )
         builtins: dict[str, Value] = getattr(function, "__builtins__")  # noqa: B009
+        self.granted.append(("builtins", function, builtins))
         return builtins
 
     def once(self, part: Part, reason: object, *instruction: Value) -> None:
@@ -298,6 +323,8 @@ class _Builder:
         if self.settle_held(node) or self.lies_fast(node):
             if can_change_class(node.known) or type(node.known) is not fact.value:
                 self.once(self.words, fact, "type_is", self.constant(node.known), fact.value)
+            else:
+                self.granted.append(("type", node.known, fact.value))
             return
         register = self.load(node)
         movable = node.where is not self.front and can_change_class(_instance_like(fact.value))
@@ -311,6 +338,8 @@ class _Builder:
         register = self.load(node)
         if not node.settled or not same_atom(node.known, fact.value):
             (node.where or self.late).add(fact, f"{fact.kind}_eq", register, fact.value)
+        else:
+            self.granted.append(("atom", node.known, fact.value))
 
     def answer(self, fact: Fact, node: Node) -> None:
         """What a function gives for a string, whichever it is."""
@@ -328,6 +357,8 @@ class _Builder:
                 self.once(self.block(held) if ordered else self.late, fact, fact.kind, register, *arguments)
             elif isinstance(held, (list, set, deque)) or fact.kind != "length" or len(held) != fact.value:
                 self.once(self.words if isinstance(held, list) else self.late, fact, fact.kind, register, *arguments)
+            else:
+                self.granted.append(("length", held, fact.value))
             return
         register = self.load(node)
         (self.front if node.where is self.front else self.late).add(fact, fact.kind, register, *arguments)
@@ -394,6 +425,7 @@ class _Builder:
             self.settle_held(each)
         if node.settled and other.settled and fact.kind != "disjoint":
             if (node.known is other.known) == (fact.kind == "same"):
+                self.granted += (("known", each.known, None) for each in (node, other))
                 return
         self.late.add(fact, fact.kind, self.load(node), self.load(other))
 
@@ -412,6 +444,7 @@ class _Builder:
         for each in nodes:
             self.settle_held(each)
         if all(each.settled for each in nodes) and len({id(each.known) for each in nodes}) == len(nodes):
+            self.granted += (("known", each.known, None) for each in nodes)
             return
         self.late.add(fact, "distinct", tuple(map(self.load, nodes)))
 
@@ -569,4 +602,4 @@ RULES: dict[str, Callable[[_Builder, Fact, Node], None]] = {
     "version": _Builder.version,
 }
 
-__all__ = ["Fact", "Guards", "Input", "Texts", "build"]
+__all__ = ["Fact", "Guards", "Input", "Texts", "build", "build_portable"]

@@ -99,10 +99,11 @@ def held_below(node: Node) -> Value:
     holder = base.known if base.known is not MISSING else resolve(base)
     if holder is MISSING:
         return MISSING
-    return _read(node.source.kind, holder, node.source.key if node.key is None else resolve(node.key))
+    return held_in(node.source.kind, holder, node.source.key if node.key is None else resolve(node.key))
 
 
-def _read(kind: str, holder: Value, key: Value) -> Value:
+def held_in(kind: str, holder: Value, key: Value) -> Value:
+    """What a place of a kind holds below ``holder``."""
     if kind == "dict":
         held = _native.instance_dict(holder)
         return MISSING if held is None else held

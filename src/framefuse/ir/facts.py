@@ -234,11 +234,16 @@ class Assumptions:
     """All that must hold before a trace may run: checked natively on each call in this order."""
 
     state: GlobalState
-    facts: tuple[Fact, ...]
+    facts: Sequence[Fact]
     inputs: tuple[Input, ...]
     relations: tuple[Relation, ...]  # over the symbols bound by inputs and facts
     definitions: tuple[tuple[Symbol | str, Whole | Real], ...] = ()  # derived symbols and names of floats, in order
     comparisons: tuple[RealRelation, ...] = ()  # of floats, over the same
+
+    @property
+    def settled(self) -> tuple[Value, ...]:
+        """What compiling a trace may add to, beside what was recorded of it."""
+        return (self.relations, self.definitions, self.comparisons)
 
     def with_relations(self, relations: tuple[Relation, ...], values: Mapping[Symbol, Expr]) -> Assumptions:
         """These assumptions and further relations, all over inputs' symbols.

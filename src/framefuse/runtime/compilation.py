@@ -8,7 +8,7 @@ from framefuse.ir.compiled import GraphCode
 from framefuse.ir.derivative import Halves
 from framefuse.ir.facts import Assumptions
 from framefuse.ir.graph import Graph
-from framefuse.ir.guards import Guards
+from framefuse.ir.guards import Guards, KeptGuards
 from framefuse.ir.passes import Step
 from framefuse.ir.plan import Plan
 from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul, Schedule
@@ -36,7 +36,8 @@ class Compilation:
 
     A field without a default is not there before its pass has run: :attr:`made` names those that are. What only one way
     of compiling makes has a default: ``captured``, ``examples`` and ``callable`` are another backend's. ``bound`` and
-    ``examples`` are the values of the recorded call, and are dropped at the end; a case of a backward pass has none,
+    ``examples`` are the values of the recorded call, ``kept`` its guards of an earlier process: they are dropped at the
+    end; a case of a backward pass has none,
     and begins with its ``lowered`` graph.
     """
 
@@ -50,6 +51,7 @@ class Compilation:
     chosen: Chosen | None = None
     planned: Schedule | None = None
     code: GraphCode | None = None
+    kept: KeptGuards | None = None
     assumptions: Assumptions = field(init=False)
     guards: Guards = field(init=False)
     derivatives: tuple[Derivative, ...] = ()
@@ -76,4 +78,4 @@ class Compilation:
 
     def forget_call(self) -> None:
         """Drops the values of the recorded call: what is compiled keeps no argument alive."""
-        self.bound = self.examples = None
+        self.bound = self.examples = self.kept = None

@@ -12,18 +12,21 @@ from pathlib import Path
 
 import platformdirs
 
-from framefuse.capture.entry import Segment, bind, entry, refused
+from framefuse.capture.entry import bind, entry, refused
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.driver.calls.descriptions import Descriptions, Made
 from framefuse.driver.calls.fewer_facts import fewer
-from framefuse.driver.calls.objects import Reading, Writing
+from framefuse.driver.calls.guard_programs import guards_of, written_guards
+from framefuse.driver.calls.kept_facts import Late, Rest, written_rest
+from framefuse.driver.calls.objects import How, Reading, Writing
 from framefuse.driver.calls.signature import signature
 from framefuse.driver.programs import Program, later
 from framefuse.driver.programs.programs import keeps
 from framefuse.driver.programs.records import VERSION, Unstorable, read, written
+from framefuse.guards.check import Texts
 from framefuse.guards.versions import unchanged
-from framefuse.ir.facts import Fact
-from framefuse.ir.guards import Guards
+from framefuse.ir.facts import Assumptions
+from framefuse.ir.guards import Guards, KeptGuards
 from framefuse.ir.trace import Build, Trace
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 from framefuse.options import Options
@@ -34,6 +37,15 @@ CHANGING = (list, dict, set, bytearray)
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """The trace of an earlier process with the place of its program, and the guards, if these were kept."""
+
+    trace: Trace
+    program: Program
+    guards: KeptGuards | None
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """One call of a function: the ``key`` of its file, the function that it enters and its bound arguments."""
 
@@ -41,44 +53,46 @@ class Call:
     function: types.FunctionType
     bound: Arguments
 
-    def found(self) -> tuple[Segment, Program] | None:
-        """The stretch that an earlier process recorded, made of the objects of this one, with the program that was made
-        of it; None where there is none for this call. Whether it holds guards say.
+    def found(self) -> Found | None:
+        """What an earlier process recorded, made of the objects of this one; None where there is none for this call.
+        Whether it holds guards say.
         """
         data = PROCESS.read(self.key)
         if data is None:
             return None
         try:
-            trace, program = self._read(data)
+            return self._read(data)
         except Exception as error:  # LookupError, mostly: the call is recorded
             logger.debug("a kept call is another one: %s: %s", type(error).__name__, error)
             return None
-        return Segment(trace, None, self.bound, None), program
 
-    def _read(self, data: bytes) -> tuple[Trace, Program]:
-        hows, steps, digests, functions, payload = marshal.loads(data)
+    def _read(self, data: bytes) -> Found:
+        hows, steps, digest, functions, payload, rest, guards = marshal.loads(data)
         reading = Reading(hows, steps, self.function, self.bound)
         objects = reading.objects()
         descriptions = Descriptions({id(value): number for number, value in enumerate(objects)})
-        for number, (value, digest) in enumerate(zip(objects, digests, strict=True)):
-            if descriptions.digest(value, hows[number][0] != "place") != digest:
-                raise LookupError(f"another content: {hows[number]}")
+        if descriptions.digest(_named(objects, hows)) != digest:
+            raise LookupError("another content")
         made: dict[int, Made] = {}
-        for number, digest in functions:
-            source = reading.source(number)
-            function = reading.value(source)
-            made[id(source)] = (function.__code__, function.__defaults__, function.__kwdefaults__)
-            if descriptions.function(made[id(source)]) != digest:
-                raise LookupError(f"other code: {source}")
+        for number, code in functions:
+            function = reading.value(reading.source(number))
+            made[number] = (function.__code__, function.__defaults__, function.__kwdefaults__)
+            if descriptions.function(made[number]) != code:
+                raise LookupError(f"other code: {reading.source(number)}")
         trace, key, strangers = read(payload, reading.stranger)
-        facts = tuple([_with_code(fact, made) for fact in trace.assumptions.facts])
-        trace = replace(trace, assumptions=replace(trace.assumptions, facts=facts))
-        return trace, Program(key, strangers)
+        unread = Rest(rest, reading, made)
+        trace = replace(trace, assumptions=replace(trace.assumptions, facts=Late(unread.facts)))
+        kept = None
+        if guards is not None:
+            program, settled = guards_of(guards, objects, reading, made, Texts(Late(unread.reasons)))
+            kept = KeptGuards(trace, settled, program)
+        reading.forget_call()
+        return Found(trace, Program(key, strangers), kept)
 
-    def keep(self, trace: Trace, program: Program, guards: Guards) -> None:
-        """Has the trace written soon, if another process could use it."""
+    def keep(self, trace: Trace, program: Program, assumptions: Assumptions, guards: Guards) -> None:
+        """Has the trace written soon, if another process could use it; its guards check the ``assumptions``."""
         if not trace.tied:
-            later.PROCESS.put(functools.partial(_keep, self.key, self.function, trace, program, guards))
+            later.PROCESS.put(functools.partial(_keep, self.key, self.function, trace, program, assumptions, guards))
 
 
 def call_of(function: Function, args: Arguments, kwargs: Keywords, options: Options) -> Call | None:
@@ -96,42 +110,61 @@ def call_of(function: Function, args: Arguments, kwargs: Keywords, options: Opti
         return None
 
 
-def _with_code(fact: Fact, made: dict[int, Made]) -> Fact:
-    return Fact(fact.source, "code", made[id(fact.source)], fact.line) if fact.kind == "code" else fact
+def _named(objects: Sequence[Value], hows: Sequence[How]) -> list[tuple[Value, bool]]:
+    return [(value, how[0] != "place") for value, how in zip(objects, hows, strict=True)]
 
 
-def _keep(key: str, function: types.FunctionType, trace: Trace, program: Program, guards: Guards) -> None:
+def _keep(
+    key: str,
+    function: types.FunctionType,
+    trace: Trace,
+    program: Program,
+    assumptions: Assumptions,
+    guards: Guards,
+) -> None:
     """Writes the file of a call; nothing where an object could not be found again."""
     try:
-        data = _written(function, trace, program, guards)
+        data = _written(function, trace, program, assumptions, guards)
     except Exception as error:  # Unstorable, mostly
         logger.debug("a call of %s is not kept: %s: %s", trace.name, type(error).__name__, error)
     else:
         PROCESS.write(key, data)
 
 
-def _written(function: types.FunctionType, trace: Trace, program: Program, guards: Guards) -> bytes:
+def _written(
+    function: types.FunctionType, trace: Trace, program: Program, assumptions: Assumptions, guards: Guards
+) -> bytes:
     facts = fewer(trace.assumptions.facts)
     writing = Writing(facts, function)
     _check_constants([trace.result, trace.effects])
-    stated = tuple([_portable(fact, writing) for fact in facts])
-    kept = replace(trace, assumptions=replace(trace.assumptions, facts=stated), seconds={})
+    kept = replace(trace, assumptions=replace(trace.assumptions, facts=()), seconds={})
     payload = written([kept, program.key, program.strangers], writing.described)
+    rest = written_rest(facts, (), writing)
     made = [(writing.source(fact.source), fact.value) for fact in facts if fact.kind == "code"]
-    descriptions = Descriptions(writing.numbers)
-    pairs = zip(writing.objects, writing.hows, strict=True)
-    digests = [descriptions.digest(value, how[0] != "place") for value, how in pairs]
-    functions = [(number, descriptions.function(value)) for number, value in made]
+    objects = len(writing.objects)
+    digest, functions = _digests(writing, made)
+    program_of_guards = None
+    try:
+        stated = replace(assumptions, facts=facts)
+        program_of_guards, reasons = written_guards(stated, tuple(guards.register_of), writing)
+        rest_with_reasons = written_rest(facts, reasons, writing)
+        digest, functions = _digests(writing, made)
+        rest = rest_with_reasons
+    except Exception as error:  # Unstorable, mostly: they are built anew
+        logger.debug("the guards of %s are not kept: %s: %s", trace.name, type(error).__name__, error)
+        writing.forget(objects)
+        program_of_guards = None
     if not unchanged(guards):
         raise Unstorable("a class that has changed since")
-    return marshal.dumps((writing.hows, writing.steps, digests, functions, payload), VERSION)
+    parts = (writing.hows, writing.steps, digest, functions, payload, rest, program_of_guards)
+    return marshal.dumps(parts, VERSION)
 
 
-def _portable(fact: Fact, writing: Writing) -> Fact:
-    """A fact as it is written: of what is held by identity the object is named, of code nothing stands there."""
-    if fact.kind == "is":
-        return Fact(fact.source, "is", writing.held(fact.value), fact.line)
-    return Fact(fact.source, "code", None, fact.line) if fact.kind == "code" else fact
+def _digests(writing: Writing, made: Sequence[tuple[int, Made]]) -> tuple[bytes, list[tuple[int, bytes]]]:
+    """A digest of all objects, and one for each function that facts watch."""
+    descriptions = Descriptions(writing.numbers)
+    digest = descriptions.digest(_named(writing.objects, writing.hows))
+    return digest, [(number, descriptions.function(value)) for number, value in made]
 
 
 def _check_constants(parts: Sequence[Value]) -> None:

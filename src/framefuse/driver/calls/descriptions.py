@@ -16,7 +16,7 @@ import operator
 import re
 import types
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -52,19 +52,20 @@ class Descriptions:
         self.numbers = numbers
         self._classes: dict[type, bytes] = {}
 
-    def digest(self, value: Value, named: bool) -> bytes:
-        """A digest of the description of a known object. One without a description that is not ``named`` has to be of
-        a type whose state facts describe.
+    def digest(self, values: Sequence[tuple[Value, bool]]) -> bytes:
+        """A digest of the descriptions of known objects. One without a description that is not named, as each says, has
+        to be of a type whose state facts describe.
         """
+        return _digest([self._whole(*each) for each in values])
+
+    def _whole(self, value: Value, named: bool) -> Value:
         kind = type(value)
         if isinstance(value, type):
-            return _digest(tuple([self._class(base) for base in value.__mro__]))
+            return tuple([self._class(base) for base in value.__mro__])
         described = value if kind in ATOMS else self._described(value)
-        if described is not None:
-            return _digest(described)
-        if named or kind in WATCHED or not has_hidden_state(kind):
-            return b""
-        raise Unstorable(f"the state of a {kind.__name__}")
+        if described is None and not named and kind not in WATCHED and has_hidden_state(kind):
+            raise Unstorable(f"the state of a {kind.__name__}")
+        return described
 
     def function(self, made: Made) -> bytes:
         """A digest of what a function is made of."""

@@ -81,6 +81,10 @@ class Writing:
             stand_in = self._helds[id(value)] = Held(value)
         return stand_in
 
+    def lies(self, value: Value, place: Source) -> None:
+        """Says where an object lies that no fact places."""
+        self._places.setdefault(id(value), place)
+
     def object(self, value: Value) -> int:
         """The number of an object; raises Unstorable for one that another process could not find."""
         number = self.numbers.get(id(value))
@@ -92,6 +96,12 @@ class Writing:
             if how[0] in ("place", "at") and not isinstance(value, type) and not immutable(type(value)):
                 self.object(type(value))  # which is described
         return number
+
+    def forget(self, count: int) -> None:
+        """Leaves only the first objects."""
+        for value in self.objects[count:]:
+            del self.numbers[id(value)]
+        del self.objects[count:], self.hows[count:]
 
     def source(self, source: Source) -> int:
         """The number of a source, whose base stands before it."""
@@ -109,7 +119,7 @@ class Writing:
             return "object", self.object(key)
         if type(key) is Source:
             return "source", self.source(key)
-        if _atomic(key):
+        if atomic(key):
             return "atom", key
         return "object", self.object(key)
 
@@ -194,6 +204,11 @@ class Reading:
             source = self._sources[number] = Source(kind, self.source(base) if base >= 0 else None, key)
         return source
 
+    def forget_call(self) -> None:
+        """Drops the arguments of the call: what is read later asks for objects that are known by then."""
+        self.bound = ()
+        self._values.clear()
+
     def value(self, source: Source) -> Value:
         """What lies at a source."""
         held = value_at(source, self.bound, self._values)
@@ -225,6 +240,7 @@ def _computed(place: Source | None) -> bool:
     return False
 
 
-def _atomic(key: Value) -> bool:
-    return all(map(_atomic, key)) if type(key) is tuple else type(key) in ATOMS
+def atomic(key: Value) -> bool:
+    """Whether a value is the same in each process: an atom, or a tuple of them."""
+    return all(map(atomic, key)) if type(key) is tuple else type(key) in ATOMS
 

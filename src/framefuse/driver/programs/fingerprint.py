@@ -14,7 +14,7 @@ import torch
 from framefuse.codegen import llvm
 from framefuse.codegen.disk_cache import DiskCache
 
-FORMAT = 2  # raised where records change their meaning
+FORMAT = 3  # raised where records change their meaning
 PACKAGE = Path(__file__).parents[2]
 PROCESS = DiskCache(Path(platformdirs.user_cache_dir("framefuse")) / "versions")
 

@@ -16,6 +16,8 @@ from torch import nn
 
 import framefuse
 from framefuse.codegen.disk_cache import DiskCache
+from framefuse.driver import passes
+from framefuse.guards.program import build
 
 HERE = sys.modules[__name__]
 SCALE = 2.0
@@ -59,6 +61,10 @@ class Config:
     eps: float = 1e-5
 
 
+class Empty:
+    by = 1.0
+
+
 class Base(nn.Module):
     gain = 2.0
     kinds = ("a", "b")
@@ -94,13 +100,14 @@ class Block(Base):
         self.acts = {"relu": torch.relu, "gelu": nn.functional.gelu}
         self.layers = nn.ModuleList(nn.Linear(config.width, config.width) for _ in range(2))
         self.register_buffer("offset", torch.ones(config.width))
+        self.empty = Empty()  # whose dict is empty, and the one that it is
 
     @checked
     def forward(self, x, extra=None):
         x = self.acts[self.config.act](self.linear(x))
         for layer in self.layers:
             x = self.norm(layer(x)) * self.factor
-        out = self.half(x) + self.third(x) + self.offset
+        out = self.half(x) + self.third(x) + self.offset * self.empty.by
         return out if extra is None else out * extra
 
 
@@ -170,6 +177,46 @@ def test_a_second_process_records_nothing(name, grad, drawer):
         fast = second(drawer, MAKERS[name], tuple(part.flip(0) for part in args))
     report = framefuse.explain(fast)
     assert "found" in str(report) and "capture" not in str(report)
+
+
+def test_guards_are_those_of_the_file_and_say_why_they_miss(drawer, monkeypatch):
+    """Nothing is built anew, and the program is the one that would have been built: every instruction and reason."""
+    first(drawer, block(), inputs())
+    built = []
+    monkeypatch.setattr(passes, "build", lambda *args, **kwargs: built.append(1) or build(*args, **kwargs))
+    fast = second(drawer, block, inputs(1))
+    assert not built
+    (product,) = framefuse.runtime.function.compiled_function(fast).products
+    stages, program = product.stages, product.stages.guards.program
+    anew = build(stages.assumptions, sources=stages.guards.register_of)
+    assert (program.state, program.registers, program.numbers) == (
+        anew.program.state, anew.program.registers, anew.program.numbers
+    )  # fmt: skip
+    assert stages.guards.number_of == anew.number_of and stages.guards.register_of == anew.register_of
+    for ours, other in zip(program.instructions, anew.program.instructions, strict=True):
+        if ours[0] == "version":
+            assert ours[1] == other[1] and ours[2][0] == other[2][0] and ours[2][1](ours[2][1].kind)
+        else:
+            assert all(left is right or left == right for left, right in zip(ours, other, strict=True)), ours
+    assert list(program.texts) == list(anew.program.texts)
+    fast.norm.eps = 1e-3
+    torch.testing.assert_close(fast(*inputs(2)), fast.forward(*inputs(2)))
+    assert "eps" in str(framefuse.explain(fast))
+
+
+PAIR = ((1.0, "relu"), Config())
+
+
+def paired(x):
+    (gain, name), config = PAIR
+    return getattr(torch, name)(x) * gain * config.eps
+
+
+@pytest.mark.parametrize("pair", [((2.0, "relu"), Config()), ((1.0, "tanh"), Config()), ((1.0, "relu"), Config(eps=1))])
+def test_what_a_tuple_holds_is_compared_before_kept_guards_are_used(pair, drawer, monkeypatch):
+    first(drawer, paired, inputs())
+    monkeypatch.setattr(HERE, "PAIR", pair)
+    second(drawer, lambda: paired, inputs(), found=False)
 
 
 def test_gradients_of_a_found_call(drawer):
