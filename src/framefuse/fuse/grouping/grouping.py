@@ -294,7 +294,7 @@ class Grouping:
             return True
         if len(users) == 1 and self.slides(node, cells):
             return True
-        if len(cells) == len(users) and self.saves_memory(node):
+        if len(cells) == len(users) and self.saves_memory(node, users):
             return True
         loads = costs.TWICE_LOADS
         if len(users) == 1 and len(cells) <= costs.TWICE_CELLS:
@@ -322,15 +322,18 @@ class Grouping:
         narrow = weight.loads * node.dtype.size > weight.bytes and weight.bytes <= node.dtype.size
         return narrow and points(node, self.graph.hints) * node.dtype.size >= costs.WIDENED[0]
 
-    def saves_memory(self, node: Node) -> bool:
+    def saves_memory(self, node: Node, users: Iterable[Group]) -> bool:
         """Whether a GPU computes a large value again, in each kernel that reads it, from no more bytes than its own:
-        then it is not written.
+        then it is not written. More is computed again from fewer bytes where a reader does nothing with rows, and so
+        waits for memory.
         """
         target, weight = self.setting.targets(node.device), self.weights[node]
-        if target is None or not target.tiles or weight.time > costs.GPU_AGAIN[1] or not weight.loads:
+        if target is None or not target.tiles or not weight.loads:
             return False
         size = node.dtype.size
-        return weight.bytes <= size and points(node, self.graph.hints) * size >= costs.GPU_AGAIN[0]
+        waits = weight.bytes < size and any(not group.reduces and group.rows is None for group in users)
+        cheap = weight.time <= costs.GPU_AGAIN[1 + waits]
+        return cheap and weight.bytes <= size and points(node, self.graph.hints) * size >= costs.GPU_AGAIN[0]
 
     def slides(self, node: Node, cells: Sequence[tuple[Group, Cell]]) -> bool:
         """Whether one kernel reads a cheap value at places with constant distances, as the elements of a window: the

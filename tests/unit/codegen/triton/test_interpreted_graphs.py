@@ -264,7 +264,7 @@ def inputs_of_a_norm(rows, columns):
 
 
 def test_gradients_of_a_norm_leave_nothing_wider_than_what_they_read(monkeypatch):
-    monkeypatch.setattr(costs, "GPU_AGAIN", (0, costs.GPU_AGAIN[1]))
+    monkeypatch.setattr(costs, "GPU_AGAIN", (0, *costs.GPU_AGAIN[1:]))
     graph, schedule = fused(gradients_of_a_norm, *inputs_of_a_norm(40, 96))
     assert len(titles(schedule)) == 2  # rows, and both sums of columns
     assert not [m for m in schedule.memories if m.dtype is FLOAT32 and product(m.sizes).constant == 40 * 96]
@@ -356,3 +356,15 @@ def test_loops_of_one_kernel_may_differ_in_length(rows):
     graph, schedule = fused(make, (rows,))
     assert len(titles(schedule)) == 1
     check(graph, schedule, torch.randn(rows))
+
+
+def test_exponentials_of_few_long_rows_are_computed_again_and_not_kept():
+    def softmax(b, x):
+        wide = b.cast(x, dtype=FLOAT32)
+        away = b.exp(b.sub(wide, b.expand(b.reduce("amax", wide, 1, keep=True), x.shape)))
+        return b.cast(b.div(away, b.expand(b.reduce("sum", away, 1, keep=True), x.shape)), dtype=BFLOAT16)
+
+    graph, schedule = fused(softmax, ((2, 1 << 20), BFLOAT16))
+    assert len(titles(schedule)) == 5  # two kernels for each reduction
+    assert not [m for m in schedule.memories if m.dtype is FLOAT32 and product(m.sizes).constant == 2 << 20]
+    check(graph, schedule, torch.randn(2, 1 << 20).bfloat16(), rtol=2e-2, atol=1e-6)
