@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
+
 import torch
-from tests.traps.small_programs import Rows, draw
+from tests.traps.small_programs import MOST, Rows, draw
 from tests.traps.trap import Trap, hold, outcome
 from torch import nn
 
@@ -740,6 +742,16 @@ def no_derivative(compiled):
     fast = compiled(lambda x: torch.heaviside(x * 2, x))
     for i in range(4):
         yield outcome(fast(draw(i, 3, grad=True)).sum().backward)
+
+
+@ROWS.trap(MOST, 0)
+def what_nodes_saved(compiled):
+    read = compiled(lambda x: (x.sin().grad_fn._saved_self, x * 2))
+    asked = compiled(lambda x: (operator.attrgetter("grad_fn._saved_result")(x.exp()), x * 2))
+    listed = compiled(lambda x: [name for name in dir(x.sin().grad_fn) if "saved" in name])
+    for i in range(4):
+        x = draw(i, 3, grad=True)
+        yield outcome(read, x), outcome(asked, x), listed(x)
 
 
 @ROWS.parametrize()

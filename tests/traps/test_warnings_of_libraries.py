@@ -86,6 +86,14 @@ def warned_by_numpy(x):
     return np.log(values), values.mean(where=values > 1), np.nanmax(values * np.nan)
 
 
+def gradient_of_no_leaf(x):
+    y = x.clone().requires_grad_() * 2
+    y.sum().backward()
+    with torch.autograd.detect_anomaly():
+        return y.grad, x * 2
+
+
+row(gradient_of_no_leaf, (3, 4), (3, 4), (5, 2), (3, 4), add=ROWS.trap(MOST, 0))
 row(warned_by_numpy, (3, 4), (3, 4), (5, 2), (3, 4), add=ROWS.trap(MOST, 0))
 row(warned_by_a_library, (3, 4), (3, 4), (5, 2), (3, 4), add=ROWS.trap(MOST, 0))
 row(resized_result, (3, 4), (3, 4), (5, 2), (2,), (3, 4), add=ROWS.trap(MOST, 0))

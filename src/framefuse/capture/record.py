@@ -332,8 +332,11 @@ class _Run:
             self.error = raised
 
     def _heard(self, target: Function) -> AbstractContextManager[None]:
-        """Within it what C code warns is put down to the program's line. Python code warns where it stands."""
-        return Hearing(self.recorder.tell) if type(target) in leaves.NATIVE_KINDS else nullcontext()
+        """Within it what C code warns, and a class of torch of its caller, is put down to the program's line. Other
+        Python code warns where it stands.
+        """
+        heard = type(target) in leaves.NATIVE_KINDS or leaves.is_class_of_torch(target)
+        return Hearing(self.recorder.tell) if heard else nullcontext()
 
     def _compiled(self, point: ResumePoint, values: tuple[Value, ...]) -> Recording:
         """The rest of the call by compiled code."""

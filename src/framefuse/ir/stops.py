@@ -121,6 +121,13 @@ ROWS = (
         STEP,
     ),
     Row(
+        "saved",
+        "what a node of autograd saved is read",
+        "{detail} of a node of autograd is what only eager's own nodes have.",
+        "Look into nodes outside the compiled function, and make their tensors there.",
+        EAGER,
+    ),
+    Row(
         "write",
         "a write that cannot be replayed",
         "{detail} is written during the call.",

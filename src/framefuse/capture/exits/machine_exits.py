@@ -14,7 +14,7 @@ from framefuse.capture.interp.registry import ENTERING
 from framefuse.capture.program.breaks import Before, Break
 from framefuse.capture.program.decoded import Code
 from framefuse.capture.program.frame import Frame, Pending
-from framefuse.capture.program.leaves import NATIVE_KINDS, is_installed, library_of
+from framefuse.capture.program.leaves import is_installed, library_of, warns_above
 from framefuse.capture.program.markers import Outcome
 from framefuse.capture.program.services import Breaks, Place
 from framefuse.capture.program.tracebacks import is_ours
@@ -79,7 +79,7 @@ class Exits:
     ) -> None:
         """Runs a call that cannot be recorded: as a step between two segments, else as the end of the recording."""
         if self.breakable():
-            if _of_numpy(target, args):
+            if warns_above(target, args):
                 target = Telling(target, self.recorder.place())
                 self.recorder.sources.root(target)
             raise Break(target, args, kwargs, continuation, code, detail)
@@ -214,11 +214,3 @@ class Exits:
             tell(self.machine, frame)
         if self.watching:
             frame.code = watched(frame.code)
-
-
-def _of_numpy(target: Value, args: Arguments) -> bool:
-    """Whether C code of numpy runs, which warns of values."""
-    if type(target) not in NATIVE_KINDS:
-        return type(target).__module__ == "numpy"
-    owner = getattr(target, "__objclass__", target)
-    return owner.__module__ == "numpy" or any(type(part).__module__ == "numpy" for part in args)

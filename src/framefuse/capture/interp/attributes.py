@@ -25,6 +25,7 @@ from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.program.services import Found
 from framefuse.capture.program.tracebacks import variables
 from framefuse.capture.recording.functional_collectives import WAITING, waited
+from framefuse.capture.recording.saved import SAVED
 from framefuse.capture.recording.tensors import is_held
 from framefuse.capture.recording.wrappers import METADATA, outer, wraps_others
 from framefuse.ir.classes import PLAIN_TENSORS, as_torch_does, written_in_c
@@ -135,6 +136,8 @@ class Attributes:
     def generic_attribute(self, frame: Frame, holder: Value, kind: type, name: str) -> Found:
         """As object.__getattribute__ followed by __getattr__."""
         sources = self.recorder.sources
+        if name.startswith(SAVED) and isinstance(holder, torch.autograd.graph.Node):
+            self.recorder.end("saved", name)  # no step helps: what comes before it is to be eager too
         sources.guard_version(kind)
         source = sources.source_of(holder)
         known = source is not None

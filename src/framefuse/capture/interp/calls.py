@@ -35,6 +35,7 @@ from framefuse.capture.program.markers import MISSING, SWITCH, Marker, Outcome
 from framefuse.capture.program.method_equivalents import method_in_python
 from framefuse.capture.program.services import Why
 from framefuse.capture.recording.repeated import call_pure, call_repeated, is_pure, is_repeatable
+from framefuse.capture.recording.saved import SAVED
 from framefuse.capture.recording.tensors import is_held
 from framefuse.capture.recording.wrappers import wraps_others
 from framefuse.ir.values import Arguments, Keywords, Value
@@ -191,8 +192,10 @@ class Calls:
         """What an attrgetter gives for ``holder``."""
         given = []
         for path in getter.__reduce__()[1]:
-            value = holder
-            for name in path.split("."):
+            value, names = holder, path.split(".")
+            if isinstance(holder, torch.Tensor) and any(name.startswith(SAVED) for name in names):
+                self.recorder.end("saved", path)  # before its step is learnt
+            for name in names:
                 value = self.machine.attributes.attribute_now(frame, value, name)
             given.append(value)
         return given[0] if len(given) == 1 else tuple(given)

@@ -26,7 +26,7 @@ from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.values import Value
 
 STOPPED_READS = frozenset(name.removeprefix("get ") for name in TABLE.names("stop") if name.startswith("get "))
-LOOKED_AT = STOPPED_READS | {"grad_fn"}  # attributes of tensors that may end a segment
+LOOKED_AT = STOPPED_READS | {"grad_fn", "grad"}  # attributes of tensors that may end a segment
 EXACT = frozenset((list, tuple, dict, str, torch.Size, range, bytes, deque))
 
 
@@ -40,7 +40,8 @@ def load_attr(machine: Machine, frame: Frame, argument: int) -> Outcome:
             return None
         if name in STOPPED_READS:
             return machine.natives.call(frame, getattr, (holder, name), {})
-        if machine.recorder.requires_grad(holder) is not False:
+        made = name == "grad_fn" and machine.recorder.requires_grad(holder) is not False
+        if made or _warns(holder, name):
             machine.exits.opaque(frame, getattr, (holder, name), {}, None, "tensor-attribute", name)
             return None
     attribute = machine.attributes.attribute(frame, holder, name)
@@ -48,6 +49,14 @@ def load_attr(machine: Machine, frame: Frame, argument: int) -> Outcome:
         frame.stack.append(attribute[0])
         return None
     return attribute
+
+
+def _warns(tensor: torch.Tensor, name: str) -> bool:
+    """Whether torch warns that the gradient of what is no leaf is not kept: as a step it does so at each call, where
+    the program stands.
+    """
+    with torch._C.DisableTorchFunction():
+        return name == "grad" and tensor.requires_grad and not tensor.is_leaf and not tensor.retains_grad
 
 
 @handles("LOAD_METHOD")

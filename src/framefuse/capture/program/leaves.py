@@ -14,7 +14,7 @@ import torch
 from framefuse.capture.program.debuggers import hands_over
 from framefuse.capture.program.decoded import DECODED_LIMIT
 from framefuse.ir.torch_calls import TABLE
-from framefuse.ir.values import Value
+from framefuse.ir.values import Arguments, Value
 
 # Python functions are classified by the module whose globals they have: functools.wraps copies __module__, never the
 # globals.
@@ -337,3 +337,20 @@ def title(function: Value) -> str:
 def refers_weakly(target: type | types.FunctionType) -> bool:
     """Whether a class, or a function of one, is Python's for containers that let go of what they have as it ends."""
     return target.__module__ in ("weakref", "_weakrefset")
+
+
+def is_class_of_torch(target: Value) -> bool:
+    """Whether a class of torch is called: what it warns when it is made, it puts down to its caller."""
+    return isinstance(target, type) and target.__module__.startswith("torch.")
+
+
+def warns_above(target: Value, args: Arguments) -> bool:
+    """Whether a call may warn in its caller's name, in which a later call has none of the program's frames: C code of
+    numpy, which warns of values, the gradient of what is no leaf, and classes of torch.
+    """
+    if target is getattr:
+        return isinstance(args[0], torch.Tensor) and args[1] == "grad"
+    if type(target) not in NATIVE_KINDS:
+        return type(target).__module__ == "numpy" or is_class_of_torch(target)
+    owner = getattr(target, "__objclass__", target)
+    return owner.__module__ == "numpy" or any(type(part).__module__ == "numpy" for part in args)

@@ -9,6 +9,7 @@ import torch
 from framefuse.capture.facts.numbers import Float, Integer, bare, form_of, pin_nested
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.tensors import dense_order
+from framefuse.ir.native_warnings import Hearing
 from framefuse.ir.numbers import expr
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.trace import Ref, refs
@@ -176,7 +177,9 @@ def _new(recorder: Recorder, function: Function, name: str, args: Arguments, kwa
 
 @answers("grad")
 def _grad(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
-    value = function(*args)
+    """Torch warns of what is no leaf."""
+    with Hearing(recorder.tell):
+        value = function(*args)
     source = recorder.sources.source_of(args[0])
     if source is None:
         recorder.kill("tensor-attribute", "grad")

@@ -16,6 +16,7 @@ from framefuse.ir.trace import Autograd, Holder
 from framefuse.ir.values import Function, Value
 
 PREFIX = "_saved_"
+SAVED = (PREFIX, f"_raw{PREFIX}")  # how the names begin that eager's nodes have for what they saved
 SLICES = "torch::autograd::CopySlices"  # the name of torch's node for a write to a view
 MADE = torch._C._autograd.CreationMeta
 LEAF: type[Node] = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
