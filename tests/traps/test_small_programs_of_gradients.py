@@ -744,6 +744,15 @@ def no_derivative(compiled):
         yield outcome(fast(draw(i, 3, grad=True)).sum().backward)
 
 
+@ROWS.case(lambda i: (draw(i, 3, 4, grad=True), i % 3), grad=True)
+def nodes_of_views_of_what_was_written(x, n):
+    y = x * 2
+    flat, turned = y.view(-1), y.t()
+    flat[n] = 0
+    steps = F.avg_pool1d(x[None], 2), torch.cov(x), x.diff(n=n, dim=1)
+    return tuple((part, part.grad_fn.name()) for part in (y, flat, turned, y[0], *steps))
+
+
 @ROWS.trap(MOST, 0)
 def what_nodes_saved(compiled):
     read = compiled(lambda x: (x.sin().grad_fn._saved_self, x * 2))

@@ -112,6 +112,20 @@ class BeforeWrite:
 
 
 @dataclass(frozen=True, slots=True)
+class Named:
+    """A view of a whole tensor that torch keeps to itself, made by the function whose node eager shows."""
+
+    node: str
+
+    def __call__(self, tensor: torch.Tensor, *_: Value) -> torch.Tensor:
+        if self.node == "SqueezeBackward1":
+            return tensor.unsqueeze(0).squeeze(0)
+        if self.node == "SqueezeBackward0" and 1 not in tensor.shape:
+            return tensor.squeeze()
+        return tensor.view_as(tensor)
+
+
+@dataclass(frozen=True, slots=True)
 class ThroughView:
     """Writes to a tensor as if through a view of it: autograd makes the node of a tensor that is a view itself anew at
     once where that is written, but only for whoever asks where another view is.

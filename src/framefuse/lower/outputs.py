@@ -19,7 +19,7 @@ from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, refs
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 from framefuse.lower.gradients import KEPT, Gradients, peel
-from framefuse.lower.library import BeforeWrite, Plainly, ThroughView, Turned
+from framefuse.lower.library import BeforeWrite, Named, Plainly, ThroughView, Turned
 from framefuse.lower.own_memory import Copies, computed
 from framefuse.lower.values import Values
 
@@ -267,7 +267,7 @@ class Outputs:
         target, name, args, kwargs = form
         grad = definition.call.grad_enabled
         earlier = definition.index < self.values.last_write.get(self.trace.metas[value].storage, -1)
-        if earlier and self._is_fragile(value):
+        if earlier and (self._is_fragile(value) or self._carries(value)):
             target = BeforeWrite(target)
         if self._is_turned(value):
             target = Turned(getattr(torch.Tensor, f"{name}_"))
@@ -309,7 +309,14 @@ class Outputs:
             args = (Ref(number), Ref(number))
             self.late_values.add(value)
             results = ((value, ()),)
-            self.late.append(Late(torch.Tensor.view_as, "view_as", args, {}, results, grad, self._carries(value)))
+            target = self._named(value)
+            self.late.append(Late(target, "view_as", args, {}, results, grad, self._carries(value)))
+
+    def _named(self, value: int) -> Callable[..., Value]:
+        """What makes a view of a hidden tensor with the node that eager's has."""
+        held = self.trace.autograd
+        shown = None if held is None else held.shown.get(value)
+        return Named(shown[0]) if shown is not None and shown[0].startswith("Squeeze") else torch.Tensor.view_as
 
     # ---- tensors of their own ----------------------------------------------------------------------------------------
 

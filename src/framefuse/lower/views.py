@@ -514,15 +514,18 @@ def diff(
 ) -> Node:
     axis = lo.axis(dim, len(input.shape))
     pieces = [node for node in (prepend, input, append) if node is not None]
-    if n != 1 or any(node.dtype is not input.dtype for node in pieces):
-        raise Unsupported("a higher difference")
+    if type(n) is not int or not 1 <= n <= 4 or any(node.dtype is not input.dtype for node in pieces):
+        raise Unsupported("no difference, or a high one")
     node = join(lo, pieces, axis)
-    length = node.shape[axis] - 1
-    lo.require("<=", expr(0), length, "the length of a difference")
-    later, earlier = lo.narrow(node, axis, 1, length), lo.narrow(node, axis, 0, length)
-    if node.dtype is BOOL:
-        return lo.pointwise("ne", later, earlier)
-    return lo.compute(lambda a, b: a - b, later, earlier)
+    for _ in range(n):
+        length = node.shape[axis] - 1
+        lo.require("<=", expr(0), length, "the length of a difference")
+        later, earlier = lo.narrow(node, axis, 1, length), lo.narrow(node, axis, 0, length)
+        if node.dtype is BOOL:
+            node = lo.pointwise("ne", later, earlier)
+        else:
+            node = lo.compute(lambda a, b: a - b, later, earlier)
+    return node
 
 
 @rule("rot90")

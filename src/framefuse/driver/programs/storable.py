@@ -26,7 +26,8 @@ OF_STAGES: dict[str, tuple[str, ...]] = {
     "framefuse.autodiff.rules.reductions": ("Others",),
     "framefuse.autodiff.tapes": ("Hole", "Replay", "Taped", "Vjp"),
     "framefuse.lower.library": (
-        "BeforeWrite", "Draw", "OnCopies", "Parts", "Plainly", "Silent", "ThroughView", "Turned", "UnderAutocast",
+        "BeforeWrite", "Draw", "Named", "OnCopies", "Parts", "Plainly", "Silent", "ThroughView", "Turned",
+        "UnderAutocast",
     ),
     "framefuse.lower.random_numbers": ("DropoutMask",),
 }  # fmt: skip

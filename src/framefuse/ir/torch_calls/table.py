@@ -227,6 +227,7 @@ _line(_Row(total=True), "integer_word", "float_word", "i0", "special_i0e",
       "special_i1", "special_i1e", "special_ndtr", "special_ndtri", "special_entr")  # fmt: skip
 _line(_Row(total=True, inside=True), "sort", "argsort", "msort")
 _line(_Row(fixed=True), "norm", "linalg_norm", "linalg_vector_norm", "pairwise_distance")  # order 0 has no gradient
+_line(_Row(fixed=True), "diff")  # the 0th is a copy
 _line(_Row(lies=True), "view_as_real", "view_as_complex", "as_strided_copy", "as_strided_scatter",
       "_unsafe_view")  # fmt: skip
 _line(
