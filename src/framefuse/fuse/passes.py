@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from framefuse.fuse.graph.aligned_products import with_aligned_products
 from framefuse.fuse.graph.biases import with_biases_apart
 from framefuse.fuse.graph.changed_parts import with_parts
 from framefuse.fuse.graph.copies import with_single_copies
@@ -55,6 +56,7 @@ STAGES = {
 PASSES = (
     Pass("empty values", GRAPH, _alone(without_empty)),
     Pass("pieces", GRAPH, _alone(with_pieces)),
+    Pass("aligned products", GRAPH, with_aligned_products),
     Pass("named sizes", GRAPH, _alone(with_named_sizes)),
     Pass("own norms", GRAPH, with_own_norms),
     Pass("biases apart", GRAPH, with_biases_apart),

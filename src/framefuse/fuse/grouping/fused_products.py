@@ -5,30 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-import torch
-
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import ZERO, address, dense_axes, row_major
 from framefuse.fuse.addressing.strided import View, one_batch_stride
+from framefuse.fuse.graph.product_calls import product_call
 from framefuse.fuse.grouping.cells import Group
 from framefuse.fuse.grouping.choices import Factors, FusedProduct, Line
 from framefuse.fuse.grouping.groups import Groups
 from framefuse.fuse.setting import Setting
-from framefuse.ir.graph import Arg, Node
+from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol, product
-from framefuse.ir.values import Function
 
 DTYPES = ("float16", "bfloat16")  # float32 depends on settings that may change, and float64 has no tiles
-
-
-def _callables(*names: str) -> tuple[Function, ...]:
-    homes = (torch, torch.Tensor, torch.nn.functional)
-    return tuple(getattr(home, name) for home in homes for name in names if hasattr(home, name))
-
-
-LINEAR = _callables("linear")
-PLAIN = _callables("matmul", "__matmul__", "mm")
-ADDED = _callables("addmm")
 
 
 def with_fused_products(groups: Groups, setting: Setting) -> Groups:
@@ -82,7 +70,7 @@ def fused_product(
     recorded sizes, whose only reader is one pointwise kernel.
     """
     target = setting.targets(node.device)
-    if target is None or not target.tiles or node.attr("random") or node.attr("kwargs") not in ({}, ()):
+    if target is None or not target.tiles:
         return None
     results = groups.results.get(node, [])
     if len(results) != 1:
@@ -116,24 +104,11 @@ def _hint(groups: Groups, size: Expr) -> int:
 
 def _factors(groups: Groups, node: Node, result: Node) -> Factors | None:
     """The matrices of a call of the library; None for another call, or for matrices that no steps describe."""
-    target, args = node.attr("target"), node.attr("args")
-    if any(node.inputs[n].dtype is not result.dtype for n in range(len(node.inputs))):
+    call = product_call(node)
+    if call is None or any(operand.dtype is not result.dtype for operand in node.inputs):
         return None
-    if not all(isinstance(arg, Arg) for arg in args if arg is not None):
-        return None
-    bias: Arg | None = None
-    layout = getattr(target, "product", "")
-    if any(target is one for one in LINEAR) and len(args) in (2, 3):
-        left, right, bias, layout = args[0], args[1], args[2] if len(args) == 3 else None, "nt"
-    elif any(target is one for one in ADDED) and len(args) == 3:
-        bias, left, right, layout = args[0], args[1], args[2], "nn"
-    elif (layout or any(target is one for one in PLAIN)) and len(args) == 2:
-        left, right, layout = args[0], args[1], layout or "nn"
-    else:
-        return None
-    if left is None or right is None:
-        return None
-    first, second = (groups.views[(node, arg.index)] for arg in (left, right))
+    layout = call.layout
+    first, second = (groups.views[(node, number)] for number in (call.left, call.right))
     if len(second.node.shape) != 2 or len(first.node.shape) < 2:
         return None
     a, b = _matrix(first, layout[0] == "t"), _matrix(second, layout[1] == "t")
@@ -148,8 +123,8 @@ def _factors(groups: Groups, node: Node, result: Node) -> Factors | None:
     if common is None:
         return None
     added = None
-    if bias is not None:
-        view = groups.views[(node, bias.index)]
+    if call.bias is not None:
+        view = groups.views[(node, call.bias)]
         line = _bias(groups, view, rows, columns)
         if line is None:
             return None
