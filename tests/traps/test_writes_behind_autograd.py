@@ -13,6 +13,8 @@ from tests.traps.trap import Trap, hold
 from torch import Tensor
 from torch.nn import functional as F
 
+import framefuse
+
 Function = Callable[[Tensor, Tensor, Tensor], Any]
 
 
@@ -143,6 +145,25 @@ def test_result_that_backward_could_compute_again_is_written() -> None:
             yield made, torch.autograd.grad(made.sum(), w)
 
     hold(Trap(program, traces=4, hits=1))
+
+
+@pytest.mark.parametrize("turned", [lambda t: t.view(-1), lambda t: t[None], lambda t: t.view_as(t)])
+def test_view_of_a_sum_that_a_product_saved_is_written(turned: Callable[[Tensor], Tensor]) -> None:
+    """The product's gradient adds the columns again and reads nothing of the view: eager's error all the same."""
+
+    def scaled(x: Tensor) -> tuple[Tensor, Tensor]:
+        total = turned(x.sum(0))
+        return x * total, total
+
+    f = framefuse.compile(scaled)
+    for rows in (4, 3, 5, 3):
+        x = torch.randn(rows, 3, requires_grad=True)
+        made, total = f(x)
+        with torch.no_grad():
+            total.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            made.sum().backward()
+    assert framefuse.explain(f).hits >= 2
 
 
 def _memory(w: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -223,11 +223,11 @@ class _Maker:
             yield Saved(self.graph.inputs[place], "input", place, memory=True, settles=True)
         for entry in seen:
             if (entry.kind, entry.place) in saved:
+                saved.remove((entry.kind, entry.place))
                 yield entry
-        for kind, place in sorted(saved):
-            output = self.graph.outputs[place] if kind == "output" else None
-            if output is not None and not output.requires_grad:
-                yield Saved(output.node, kind, place)
+        for kind, place in sorted(saved):  # one without a gradient, or of which the piece computes its own
+            if kind == "output":
+                yield Saved(self.graph.outputs[place].node, kind, place)
 
     def _hide(self, part: Part, joint: Joint, own: Sequence[Node]) -> list[int]:
         """Has the forward graph give these values of a piece; the places of its outputs."""
