@@ -27,7 +27,7 @@ hypothesis.settings.load_profile("same")
 # A fault of the compiler is an error in tests, where users get eager's result and a warning.
 os.environ.setdefault("FRAMEFUSE_CHECK", "1")
 
-if os.environ.get("TRITON_INTERPRET"):
+if os.environ.get("TRITON_INTERPRET") == "1":
     from tests import interpreter
 
     interpreter.install()
