@@ -10,6 +10,7 @@ from framefuse.codegen.optimise import Optimised, optimised
 from framefuse.codegen.specialisation import Specialisation
 from framefuse.codegen.triton.blocks import Blocks, choose
 from framefuse.codegen.triton.builder import Builder, Tile
+from framefuse.codegen.triton.full_tiles import End, end_of
 from framefuse.codegen.triton.loops import Loops
 from framefuse.codegen.triton.values import Values
 from framefuse.codegen.triton.widths import Width, width
@@ -77,12 +78,18 @@ def emit(kernel: Kernel, special: Specialisation) -> Module:
     whole = {number: STEP for number in numbers if steps and work.reads(work.names[number])}
     whole |= {number: max(blocks.points, whole.get(number, 1)) for number in sorted(steady, key=lambda n: n.name)}
     fits: tuple[Fit, ...] = ()
+    end = None
+    if special.aligned and not single and blocks.simple and not blocks.held:
+        end = end_of(kernel, blocks, work.names, work.lines, integers.integer, hints)
     if not whole and not blocks.held:
         functions = [work.function(name, constants)]
+        if end is not None:
+            likely = _Likely(work, blocks, {end.number: STEP}, None, end=end)
+            functions = [work.function("work", constants), work.function(name, constants, likely.first("work"))]
     else:
         row = _body(nest, blocks.holding, integers, steady) if blocks.held else work
         equal = frozenset(number for number in steady if hints[number] == blocks.points)
-        likely = _Likely(work, blocks, whole, work.filled(blocks, hints), equal)
+        likely = _Likely(work, blocks, whole, work.filled(blocks, hints), equal, end)
         functions = [work.function("work", constants)] if row is work or not fitted else []
         if row is not work:
             functions.insert(0, row.function("row", constants))
@@ -100,7 +107,8 @@ def emit(kernel: Kernel, special: Specialisation) -> Module:
 class _Likely:
     """What numbers like the recorded ones are: multiples of what ``whole`` says, and the vector loops that are held fit
     their blocks. One of them that is ``filled`` (its number and the constant of its block) is known: rows are one whole
-    tile, without a mask. So are those that are ``equal`` to the points of a program.
+    tile, without a mask. So are those that are ``equal`` to the points of a program. Where all of a program's elements
+    lie before an ``end``, it is taken for a multiple as well.
     """
 
     work: _Body
@@ -108,6 +116,7 @@ class _Likely:
     whole: Mapping[Symbol, int]
     filled: tuple[Symbol, str] | None
     equal: frozenset[Symbol] = frozenset()
+    end: End | None = None
 
     def fits(self) -> tuple[Fit, ...]:
         """What a launch of code for such numbers alone must check."""
@@ -129,7 +138,7 @@ class _Likely:
     def first(self, function: str) -> list[str]:
         """Calls the ``function`` for such numbers where they are, else ``work``."""
         names = self.work.names
-        tests = [f"({names[number]} % {step} == 0)" for number, step in self.whole.items()]
+        tests = [self._is_multiple(number, step) for number, step in self.whole.items()]
         tests += self.work.fits(self.blocks)
         lines = []
         if self.filled is not None:
@@ -148,6 +157,10 @@ class _Likely:
             "    else:",
             f"        work({', '.join(call)})",
         ]
+
+    def _is_multiple(self, number: Symbol, step: int) -> str:
+        test = f"({self.work.names[number]} % {step} == 0)"
+        return f"({test} | {self.end.test})" if self.end is not None and self.end.number is number else test
 
     def _arguments(self, full: bool, stepped: bool) -> list[str]:
         """The arguments of a function for any numbers (neither), for rows that are one whole tile, for multiples."""
@@ -231,7 +244,7 @@ def slides(kernel: Kernel, hints: Mapping[Symbol, int]) -> bool:
 
 
 def _steps(size: int) -> bool:
-    return size > 0 and size % STEP == 0
+    return size != 0 and size % STEP == 0
 
 
 def function_name(title: str) -> str:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -38,8 +39,20 @@ from framefuse.codegen.specialisation import Place, Specialisation
 from framefuse.codegen.triton import by_interpreter, launched_by_triton
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.ir.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT64
-from framefuse.ir.loops import Buffer, Check, Let, Local, Loop, LoopKind, Number, Scalar, Store
-from framefuse.ir.numbers import Symbol
+from framefuse.ir.loops import (
+    Accumulate,
+    Accumulator,
+    Buffer,
+    Check,
+    Let,
+    Local,
+    Loop,
+    LoopKind,
+    Number,
+    Scalar,
+    Store,
+)
+from framefuse.ir.numbers import Symbol, expr, minimum
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +105,29 @@ def test_code_is_right_for_other_sizes_than_its_blocks_were_chosen_for(columns):
             compiled = by_interpreter(k.softmax(), Specialisation(hints, guarded=guarded), Place("cpu"))
             assert compiled.run([x, out], [rows, columns], rows) == 0
             torch.testing.assert_close(out.view(rows, columns), x.view(rows, columns).softmax(1))
+
+
+@pytest.mark.parametrize("count", [1, 15, 1024, 2051])
+def test_only_the_last_tile_of_a_long_array_ends_before_its_block(count):
+    """Code made for a million elements and one, of arrays of fewer."""
+    special = Specialisation({k.N: (1 << 20) + 1})
+    kernel = k.pointwise([FLOAT32], k.apply("add", k.load("x0", k.I), k.const(1.0)))
+    compiled, x, out = by_interpreter(kernel, special, Place("cpu")), torch.randn(count), torch.zeros(count + 9)
+    assert Path(compiled.code.path).read_text().count("work(") == 3
+    assert compiled.run([x, out], [count], count) == 0
+    assert torch.equal(out, torch.cat((x + 1, torch.zeros(9))))
+    part = minimum(expr(64), k.N.expr - k.I.expr * 64)
+    body = (
+        Accumulator("a", "sum", FLOAT32),
+        Loop(k.J, part, (Accumulate("a", k.load("x", k.I.expr * 64 + k.J.expr)),), LoopKind.VECTOR),
+        Store("out", k.I.expr, Local("a", FLOAT32)),
+    )
+    buffers, parts = [Buffer("x", FLOAT32, False), Buffer("out", FLOAT32, True)], -(-count // 64)
+    kernel = k.kernel(buffers, [k.N, k.ROWS], [Loop(k.I, k.ROWS.expr, body, LoopKind.PARALLEL)], k.ROWS.expr)
+    compiled = by_interpreter(kernel, replace(special, hints={**special.hints, k.ROWS: 5}), Place("cpu"))
+    assert Path(compiled.code.path).read_text().count("work(") == 3
+    assert compiled.run([x, out], [count, parts], parts) == 0
+    torch.testing.assert_close(out[:parts], torch.stack([piece.sum() for piece in x.split(64)]))
 
 
 @pytest.mark.parametrize("rows", [0, 1, 65])
