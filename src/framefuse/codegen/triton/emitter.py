@@ -10,7 +10,7 @@ from framefuse.codegen.optimise import Optimised, optimised
 from framefuse.codegen.specialisation import Specialisation
 from framefuse.codegen.triton.blocks import Blocks, choose
 from framefuse.codegen.triton.builder import Builder, Tile
-from framefuse.codegen.triton.full_tiles import End, end_of
+from framefuse.codegen.triton.full_tiles import STEP, End, end_of
 from framefuse.codegen.triton.loops import Loops
 from framefuse.codegen.triton.values import Values
 from framefuse.codegen.triton.widths import Width, width
@@ -21,7 +21,6 @@ from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.loops.walk import values_of
 from framefuse.ir.numbers import Expr, Symbol, expr
 
-STEP = 16  # of which a size must be a multiple for rows to begin at multiples of 16 bytes, whatever their dtype
 WINDOW = 3  # places of one buffer from which they are a window
 TURNS = 4  # of a loop over a row of unknown length where the row fits one turn
 IMPORTS = """import triton

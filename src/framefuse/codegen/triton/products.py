@@ -11,7 +11,8 @@ from framefuse.codegen.optimise import Optimised, optimised
 from framefuse.codegen.specialisation import Choice, Specialisation
 from framefuse.codegen.triton.blocks import Blocks, estimate, power
 from framefuse.codegen.triton.builder import TYPES, Builder, Tile
-from framefuse.codegen.triton.emitter import IMPORTS, STEP, Module, function_name
+from framefuse.codegen.triton.emitter import IMPORTS, Module, function_name
+from framefuse.codegen.triton.full_tiles import STEP
 from framefuse.codegen.triton.loops import Loops
 from framefuse.codegen.triton.values import Values
 from framefuse.codegen.triton.widths import Width, width
