@@ -37,8 +37,7 @@ class Compilation:
     A field without a default is not there before its pass has run: :attr:`made` names those that are. What only one way
     of compiling makes has a default: ``captured``, ``examples`` and ``callable`` are another backend's. ``bound`` and
     ``examples`` are the values of the recorded call, ``kept`` its guards of an earlier process: they are dropped at the
-    end; a case of a backward pass has none,
-    and begins with its ``lowered`` graph.
+    end; a case of a backward pass has none, and begins with its ``lowered`` graph.
     """
 
     trace: Trace

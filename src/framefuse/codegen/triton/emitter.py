@@ -243,7 +243,7 @@ def slides(kernel: Kernel, hints: Mapping[Symbol, int]) -> bool:
 
 
 def _steps(size: int) -> bool:
-    return size != 0 and size % STEP == 0
+    return size > 0 and size % STEP == 0
 
 
 def function_name(title: str) -> str:

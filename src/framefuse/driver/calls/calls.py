@@ -143,7 +143,6 @@ def _written(
     made = [(writing.source(fact.source), fact.value) for fact in facts if fact.kind == "code"]
     objects = len(writing.objects)
     digest, functions = _digests(writing, made)
-    program_of_guards = None
     try:
         stated = replace(assumptions, facts=facts)
         program_of_guards, reasons = written_guards(stated, tuple(guards.register_of), writing)
