@@ -32,6 +32,20 @@ def dense_order(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]
     return _with_ones(real, ones, sizes, strides)
 
 
+def shown_order(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
+    """The :func:`dense_order` that gives dimensions of size 1 their own strides, too, where one does."""
+    order = dense_order(sizes, strides)
+    ones = [axis for axis in range(len(sizes)) if sizes[axis] == 1]
+    if order is None or not ones or 0 in sizes:
+        return order
+    mine = _by_strides([axis for axis in order if sizes[axis] != 1], ones, sizes, strides)
+    steps, step = dict[int, int](), 1
+    for axis in reversed(mine):
+        steps[axis] = step
+        step *= sizes[axis]
+    return mine if all(steps[axis] == strides[axis] for axis in ones) else order
+
+
 def unclear(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     """The axes of size 1 whose place in :func:`dense_order` might be another one if their size were another: strides
     say that it is, or are equal and say nothing.

@@ -93,3 +93,23 @@ def test_results_of_torch_lie_as_eagers(function, arguments):
             torch.testing.assert_close(found, expected)
             assert found.stride() == expected.stride()
     assert compiled.hits == 2
+
+
+@pytest.mark.parametrize("sizes", [(3, 4), (4, 2)])
+def test_dimensions_of_one_element_show_eagers_strides(sizes):
+    """Also those that say how later calls of torch lay out what they compute, as of pictures of one channel."""
+
+    def function(x):
+        picture = x[None, None].to(memory_format=torch.channels_last) * 2
+        turned = x.view(x.shape[0], 1, x.shape[1])
+        return x[:1].t() * 2, x.t()[:1] + 1, turned.transpose(1, 2).exp() * 2, turned.transpose(0, 1) * 2, picture
+
+    compiled, weight = framefuse.compile(function), torch.randn(2, 1, 2, 2)
+    compiled(torch.randn(5, 6))
+    x = torch.randn(sizes)
+    found, expected = compiled(x), function(x)
+    assert compiled.hits == 1
+    torch.testing.assert_close(found, expected)
+    assert [each.stride() for each in found] == [each.stride() for each in expected]
+    shown = F.conv2d(found[-1], weight).stride()
+    assert shown == F.conv2d(expected[-1], weight).stride()
