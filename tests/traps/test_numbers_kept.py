@@ -501,6 +501,28 @@ def weakdict(x, n):
     return w[o], len(w), x * n
 
 
+class Hashed:
+    def __init__(self, k):
+        self.k = k
+
+    def __hash__(self):
+        HEARD.append(self.k)
+        return hash(self.k)
+
+
+HEARD: list[int] = []
+KEPT: dict[Hashed, int] = {}
+
+
+@with_numbers(TABLE, hits=0)
+def stored_under_a_key_that_ends_the_recording(x, n):
+    KEPT[Hashed(n)] = n * 2
+    KEPT.update({Hashed(n + 100): n * 3})
+    made = {Hashed(n + 200): n}
+    KEPT.update(made)
+    return [*KEPT.values()][-3:], HEARD[-3:], x * n
+
+
 @TABLE.parametrize()
 def test_what_is_kept_is_a_plain_number(trap: Trap) -> None:
     hold(trap)

@@ -562,6 +562,23 @@ def star_arguments_keywords_and_walrus(compiled):
     yield outcome(f, x=ones(2)), outcome(f)
 
 
+@trap(traces=2, hits=3)
+def a_subscript_of_a_class_with_a_method_for_it(compiled):
+    class Sized:
+        asked: list[Any] = []
+
+        def __class_getitem__(cls, key):
+            cls.asked.append(key)
+            return cls.by * key
+
+    f = compiled(lambda x, key: x * Sized[key])
+    Sized.by = 2
+    for number in range(5):
+        if number == 3:
+            Sized.by = 5
+        yield f(steps(2) + number, 3), len(Sized.asked)
+
+
 @TABLE.parametrize()
 def test_python_means_what_it_means(trap: Trap) -> None:
     hold(trap)

@@ -156,6 +156,74 @@ def test_walked_by_native_code(name: str) -> None:
     hold(Trap(program, traces=1, hits=3))
 
 
+class Counted:
+    """An iterator whose elements depend on what lies in it, and which is asked how long it may be."""
+
+    def __init__(self, count: int, by: float, asked: list[str]) -> None:
+        self.count, self.by, self.asked, self.given = count, by, asked, 0
+
+    def __iter__(self) -> Iterator[float]:
+        self.asked.append("iter")
+        return self
+
+    def __next__(self) -> float:
+        if self.given == self.count:
+            raise StopIteration
+        self.given += 1
+        return self.given * self.by
+
+    def __length_hint__(self) -> int:
+        self.asked.append("length")
+        return self.count
+
+
+def sliced(walked: Any) -> list[float]:
+    values = [0.0]
+    values[:] = walked
+    return values
+
+
+def grown(walked: Any) -> list[float]:
+    values = [0.0]
+    values += walked
+    return values
+
+
+FILLED: dict[str, Callable[[Any], Any]] = {
+    "display": lambda walked: [*walked, 1],
+    "tuple": lambda walked: (0, *walked),
+    "list": list,
+    "tuple by name": tuple,
+    "sorted": sorted,
+    "extend": lambda walked: changed([], "extend", walked),
+    "in place": grown,
+    "arguments": lambda walked: pair(2, *walked),
+    "deque": collections.deque,
+    "product": lambda walked: [*itertools.product(walked, [1])],
+    "unpacked": lambda walked: (lambda a, b, *c: (a, b))(*walked),
+}
+UNASKED: dict[str, Callable[[Any], Any]] = {  # CPython asks their iterator once more, which is not told here
+    "slice": sliced,
+    "star": lambda walked: [rest for _, *rest in (walked,)],
+    "first of them": lambda walked: [a + b for a, b in [walked] for _ in [0]],
+}
+
+
+@pytest.mark.parametrize("name", [*FILLED, *UNASKED])
+def test_filled_by_an_iterator_of_the_program(name: str) -> None:
+    fill = {**FILLED, **UNASKED}[name]
+
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(lambda x, walked: (fill(walked), x * 2))
+        for number in range(8):
+            asked: list[str] = []
+            count = 2 if name == "first of them" else 2 + number % 2
+            yield f(torch.arange(3.0) + number, Counted(count, float(number // 4), asked))
+            yield asked if name in FILLED else None
+
+    hold(Trap(program, traces=5, hits=2))
+
+
 ERRORS: dict[str, Callable[[Tensor], Any]] = {
     "no value of an enumeration": lambda x: x * Kind(int(x[0].item())).value,
     "bounds of islice": lambda x: x * sum(itertools.islice(Given(1, 2), -1)),

@@ -81,7 +81,7 @@ _known(
 )  # fmt: skip
 
 _known(*_of(operator, "attrgetter itemgetter methodcaller"), pure=True)
-_known(operator.index, operator.length_hint, pure=True, asks=CONVERSIONS)
+_known(operator.index, pure=True, asks=CONVERSIONS)
 _known(operator.abs, pure=True, asks=("__abs__",))
 _known(operator.pos, pure=True, asks=("__pos__",))
 _known(operator.inv, pure=True, asks=("__invert__",))

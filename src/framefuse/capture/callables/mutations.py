@@ -79,7 +79,7 @@ def _extend(machine: Machine, holder: Value, name: str, values: Value) -> Value:
     if isinstance(values, (list, tuple)):
         parts = machine.natives.elements(values)
     else:
-        parts = list(machine.operations.iterable(values))
+        parts = list(machine.operations.iterable(values, measured=isinstance(holder, list)))
     for value in parts:
         _append(machine, holder, "append", value)
     return holder if name == "__iadd__" else None

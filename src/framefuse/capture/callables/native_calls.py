@@ -224,6 +224,8 @@ class Natives:
     def _value(self, policy: Policy, target: Value, args: Arguments, kwargs: Keywords) -> Value:
         """What native code gives that keeps its arguments (``new``), or looks at them (``pure``)."""
         recorder = self.recorder
+        if not recorder.alive:  # what was found out about the arguments ended it
+            args, kwargs = recorder.released(args, kwargs)
         if policy == "new":
             return self.handling(target, *_kept(target, args, kwargs))
         for part in (*args, *kwargs.values()):

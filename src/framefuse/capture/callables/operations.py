@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import operator
 import types
 from collections import deque
@@ -15,10 +16,10 @@ from framefuse.capture.interp.continuations import PUSH_ITERATOR, PUSH_NEGATED, 
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.protocols import checked
 from framefuse.capture.interp.registry import form_of
-from framefuse.capture.program.equivalents import FORWARDS, LISTED, equal_parts
+from framefuse.capture.program.equivalents import FORWARDS, LISTED, TAKEN, WALKED, equal_parts
 from framefuse.capture.program.frame import Frame, InterpretedGenerator, Pending
 from framefuse.capture.program.iterators import NATIVE_ITERATORS
-from framefuse.capture.program.lookups import goes_by_index, python_method, type_get
+from framefuse.capture.program.lookups import goes_by_index, is_measured, python_method, type_get
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.program.services import Attempt
 from framefuse.ir.classes import immutable
@@ -260,15 +261,27 @@ class Operations:
         frame.stack.append(iter(value))
         return None
 
-    def iterable(self, value: Value) -> Value:
-        """A value that native code may iterate: Python ``__iter__`` is called first, known containers become facts."""
+    def iterable(self, value: Value, most: float = math.inf, measured: bool = False) -> Value:
+        """A value that native code may iterate: Python ``__iter__`` and ``__next__`` are called first, the latter until
+        there are more than ``most`` elements, and known containers become facts. ``measured`` where that code asks for
+        a length before.
+        """
         kind = type(value)
         if kind not in SIMPLE:
+            sources = self.recorder.sources
+            if measured and is_measured(kind):
+                return self.machine.call_nested(LISTED, (value,))
             method = python_method(kind, "__iter__")
             if method is not None:
-                return checked("__iter__", kind, self.machine.call_nested(method, (value,)))
+                sources.guard_type(value)
+                sources.guard_version(kind)
+                value = checked("__iter__", kind, self.machine.call_nested(method, (value,)))
+                if python_method(type(value), "__next__") is None:
+                    return value
+                sources.guard_version(type(value))
+                return self.machine.call_nested(TAKEN, (value, most))
             if goes_by_index(kind):
-                return self.machine.call_nested(LISTED, (value,))
+                return self.machine.call_nested(WALKED, (value,))
         walked(self.machine, value)
         sources, contents = self.recorder.sources, self.recorder.contents
         if kind in (list, tuple) and sources.knows(value):

@@ -30,7 +30,7 @@ from framefuse.capture.program import equivalents
 from framefuse.capture.program.frame import Frame, FrameView, InterpretedGenerator
 from framefuse.capture.program.iterators import RangeIterator
 from framefuse.capture.program.leaves import is_installed
-from framefuse.capture.program.lookups import LOOKUPS, python_method, type_get
+from framefuse.capture.program.lookups import LOOKUPS, is_measured, python_method, type_get
 from framefuse.capture.program.markers import MISSING, SWITCH, UNBOUND, Outcome
 from framefuse.capture.program.natives import CONVERSIONS, GREATER, LESS
 from framefuse.capture.recording import element_reads
@@ -353,6 +353,14 @@ def _sorted(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -
 def _order_of(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     asked = any(python_method(type(key), "__lt__") is not None for key in args[0])
     return machine.calls.call(frame, equivalents.order_by_less if asked else equivalents.order_by_pairs, args, kwargs)
+
+
+@special(equivalents.measured)
+def _measured(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    if is_measured(type(args[0])):
+        return machine.calls.call(frame, equivalents.measured_elements, args, kwargs)
+    frame.stack.append(args[0])
+    return None
 
 
 @special(sum, pure=True, keeps_numbers=True, walks="alone")

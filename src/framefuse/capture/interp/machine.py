@@ -172,8 +172,9 @@ class Machine:
                     del memo  # it holds what it names
                 frame = frames[-1]
                 steps = frame.code.steps
+                outcome: Outcome = None
                 try:
-                    while True:
+                    while self.unsettled is None:
                         handler, argument = steps[frame.step]
                         frame.step += 1
                         count += 1

@@ -19,7 +19,7 @@ from framefuse.capture.interp.registry import handles
 from framefuse.capture.program.decoded import HANDLERS
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.leaves import refers_weakly
-from framefuse.capture.program.lookups import python_method
+from framefuse.capture.program.lookups import python_method, runs_program, type_get
 from framefuse.capture.program.markers import MISSING, NULL, Outcome
 from framefuse.capture.recording.queries import own_writes
 from framefuse.ir.torch_calls import TABLE
@@ -147,6 +147,10 @@ def binary_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
         recorder.sources.guard_version(kind)
         return machine.calls.call(frame, method, (holder, key), {})
     if isinstance(holder, type):
+        making = type_get(holder, "__class_getitem__")
+        if type(making) is classmethod and runs_program(making.__func__):
+            method = machine.attributes.attribute_now(frame, holder, "__class_getitem__")
+            return machine.calls.call(frame, method, (key,), {})
         frame.stack.append(holder[key])  # type: ignore[index]
         return None
     if isinstance(holder, dict):
@@ -222,6 +226,7 @@ def store_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
         if mutate(machine, holder, "__setitem__", (key, value), {}) is not MISSING:
             return None
         key, value = machine.recorder.refuse_write(f"a {kind.__name__}", key, value)
+    key, value = machine.recorder.released(key, value)
     if type(key) is slice:
         value = machine.operations.iterable(value)
     holder[key] = value if isinstance(holder, (list, dict, deque)) else plain_number(value)

@@ -7,7 +7,6 @@ import datetime
 from framefuse.capture.callables.mutations import mutate
 from framefuse.capture.callables.unseen import compared, hashed, shown
 from framefuse.capture.facts.numbers import TRACKED, bare, key_of, made_of, pin_nested
-from framefuse.capture.facts.settle import settle
 from framefuse.capture.facts.texts import Text
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.protocols import checked
@@ -50,10 +49,10 @@ def build_set(machine: Machine, frame: Frame, argument: int) -> None:
 
 @handles("BUILD_MAP")
 def build_map(machine: Machine, frame: Frame, argument: int) -> None:
+    if argument:
+        compared(machine, *map(key_of, frame.stack[-2 * argument :: 2]))  # first: it may end the recording
     values = _take(frame, 2 * argument)
-    keys = [key_of(key) for key in values[::2]]
-    compared(machine, *keys)
-    frame.stack.append(dict(zip(keys, values[1::2], strict=True)))
+    frame.stack.append(dict(zip(map(key_of, values[::2]), values[1::2], strict=True)))
 
 
 @handles("BUILD_CONST_KEY_MAP")
@@ -145,7 +144,7 @@ def list_extend(machine: Machine, frame: Frame, argument: int) -> None:
     value = frame.stack.pop()
     if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
         raise TypeError(f"Value after * must be an iterable, not {type(value).__name__}")
-    values = machine.operations.iterable(value)
+    values = machine.operations.iterable(value, measured=True)
     _grow(machine, frame.stack[-argument], "extend", _seen(machine, values))
 
 
@@ -249,8 +248,8 @@ def _grow(machine: Machine, holder: Value, name: str, *args: Value) -> None:
     if machine.recorder.sources.knows(holder):
         if mutate(machine, holder, name, args, {}) is not MISSING:
             return
-        machine.recorder.kill("write", f"a {type(holder).__name__}")
-        args = settle(args, {})
+        args = machine.recorder.refuse_write(f"a {type(holder).__name__}", *args)
+    args = machine.recorder.released(*args)
     getattr(holder, name)(*args)
 
 
@@ -267,7 +266,7 @@ def unpack_sequence(machine: Machine, frame: Frame, argument: int) -> None:
 def _unpacked(machine: Machine, value: Value, least: int) -> list[Value]:
     if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
         raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object")
-    values = _seen(machine, machine.operations.iterable(value))
+    values = _seen(machine, machine.operations.iterable(value, least))
     if isinstance(values, (list, tuple, dict, set)):
         return list(values)
     parts = []

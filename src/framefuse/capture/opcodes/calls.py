@@ -54,7 +54,7 @@ def call_function_ex(machine: Machine, frame: Frame, argument: int) -> Outcome:
     if type(args) is not tuple:
         if not hasattr(type(args), "__iter__") and not hasattr(type(args), "__getitem__"):
             raise TypeError(f"{callable_title(target)} argument after * must be an iterable, not {type(args).__name__}")
-        args = tuple(machine.operations.iterable(args))
+        args = tuple(machine.operations.iterable(args, measured=True))
     elif sources.knows(args):
         contents.guard_extent(args)
         args = tuple([contents.item(args, number, value) for number, value in enumerate(args)])

@@ -77,7 +77,7 @@ def binary_op(machine: Machine, frame: Frame, argument: int) -> Outcome:
                 return None
             machine.recorder.kill("write", f"a {kind.__name__}")
         else:
-            right = machine.operations.iterable(right) if name == "add" else right
+            right = machine.operations.iterable(right, measured=kind is list) if name == "add" else right
             right = right.plain() if type(right) in TRACKED else right
             machine.recorder.contents.guard_shallow_contents(right)
         stack.append(IN_PLACE[argument](left, right))

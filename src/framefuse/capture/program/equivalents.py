@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 import sys
 import types
 from collections.abc import Iterator
 
-from framefuse.capture.program.natives import KINDS, MADE_FROM, STANDS_FOR, TRUTH, equivalent
+from framefuse.capture.program.natives import CONVERSIONS, KINDS, MADE_FROM, STANDS_FOR, TRUTH, equivalent
 from framefuse.capture.program.parallel import activate
 from framefuse.ir.values import Value
 
@@ -18,14 +19,49 @@ NO_CALLABLE = f"{_GIVEN} must be callable"
 ABSENT = object()
 
 
+def measured(iterable: Value) -> Value:
+    """What is asked for its length first; the machine takes ``iterable`` as it is where nobody hears of that."""
+    return measured_elements(iterable)
+
+
+def measured_elements(iterable: Value) -> Value:
+    iterator = iter(iterable)
+    length_hint(iterable)
+    while (value := next(iterator, ABSENT)) is not ABSENT:
+        yield value
+
+
+@equivalent(operator.length_hint, pure=True, asks=(*CONVERSIONS, "__len__", "__length_hint__"))
+def length_hint(value: Value, default: int = 0, /) -> int:
+    kind = type(value)
+    if hasattr(kind, "__len__"):
+        try:
+            return len(value)
+        except TypeError:
+            pass
+    if not hasattr(kind, "__length_hint__"):
+        return default
+    try:
+        length = kind.__length_hint__(value)
+    except TypeError:
+        return default
+    if length is NotImplemented:
+        return default
+    if not isinstance(length, int):
+        raise TypeError(f"__length_hint__ must be an integer, not {type(length).__name__}")
+    if length < 0:
+        raise ValueError("__length_hint__() should return >= 0")
+    return length
+
+
 @equivalent(list, pure=True, keeps=True, takes="keys")
 def list_(iterable: Value = (), /) -> list[Value]:
-    return [value for value in iterable]  # noqa: C416
+    return [value for value in measured(iterable)]  # noqa: C416
 
 
 @equivalent(tuple, pure=True, keeps=True, takes="keys")
 def tuple_(iterable: Value = (), /) -> tuple[Value, ...]:
-    return (*[value for value in iterable],)  # noqa: C416
+    return (*[value for value in measured(iterable)],)  # noqa: C416
 
 
 @equivalent(set, pure=True, keeps=True, takes="keys", orderless=True)
@@ -133,7 +169,7 @@ def zip_(*iterables: Value, strict: bool = False) -> Value:
 
 
 def sorted_(iterable: Value, *, key: Value = None, reverse: bool = False) -> list[Value]:
-    values = [value for value in iterable]  # noqa: C416
+    values = [value for value in measured(iterable)]  # noqa: C416
     if key is None:
         values.sort(reverse=reverse)
         return values
@@ -343,6 +379,19 @@ def forwards(sequence: Value) -> Value:
         yield value
 
 
+def walked(iterable: Value) -> list[Value]:
+    """The elements that native code comes upon."""
+    return [value for value in iterable]  # noqa: C416
+
+
+def taken(iterator: Value, most: float) -> list[Value]:
+    """The elements that an iterator has left, or the first of more than ``most``: native code looks one too far."""
+    values: list[Value] = []
+    while len(values) <= most and (value := next(iterator, ABSENT)) is not ABSENT:
+        values.append(value)
+    return values
+
+
 def reversed_(sequence: Value) -> Value:
     """``reversed`` of what is read by its ``__getitem__``, whose length is asked at once."""
     return _backwards(sequence, len(sequence))
@@ -372,7 +421,9 @@ def overridden(function: Value, holders: list[Value], kinds: Value, args: Value,
 
 OVERRIDDEN: Value = overridden
 FORWARDS: Value = forwards
-LISTED: Value = list_  # the elements of what is iterated by its __getitem__
+LISTED: Value = list_
+WALKED: Value = walked  # the elements of what is iterated by its __getitem__
+TAKEN: Value = taken
 CALLED: Value = _called  # of what can be called in any way: what the factory of a defaultdict makes
 
 

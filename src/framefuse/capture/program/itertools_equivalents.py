@@ -206,7 +206,7 @@ def permutations_(iterable: Value, r: Value = None) -> Value:
 
 @equivalent(deque, pure=True, shallow=True, iterates=True)
 def deque_(iterable: Value = (), maxlen: Value = None) -> Value:
-    return deque([*iterable], maxlen)
+    return deque([value for value in iterable], maxlen)  # noqa: C416
 
 
 @equivalent(math.prod, pure=True, keeps_numbers=True, asks=(*CONVERSIONS, "__mul__", "__rmul__"))

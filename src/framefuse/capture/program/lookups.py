@@ -67,6 +67,11 @@ def goes_by_index(kind: type) -> bool:
     return python_method(kind, "__getitem__") is not None and type_get(kind, "__iter__") is MISSING
 
 
+def is_measured(kind: type) -> bool:
+    """Whether C, which asks an iterable how long it may be before it fills a list or tuple, calls the program."""
+    return python_method(kind, "__len__") is not None or python_method(kind, "__length_hint__") is not None
+
+
 META_BASES = (type, abc.ABCMeta, object)
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import types
 from collections import deque
 
+from framefuse.capture.program.equivalents import measured, walked
 from framefuse.ir.values import Function, Value
+
+
+def fill_(holder: Value, iterable: Value) -> None:
+    for value in measured(iterable):
+        holder.append(value)
 
 
 def extend_(holder: Value, iterable: Value) -> None:
@@ -41,7 +47,7 @@ def update_(holder: Value, given: Value = (), /, **named: Value) -> None:
         for key in given.keys():
             holder[key] = given[key]
     else:
-        holder.update([*given])
+        holder.update(walked(given))
     for name, value in named.items():
         holder[name] = value
 
@@ -54,24 +60,24 @@ def fromkeys_(kind: Value, iterable: Value, value: Value = None) -> Value:
 
 
 def join_(text: Value, iterable: Value) -> Value:
-    return text.join([*iterable])
+    return text.join(walked(iterable))
 
 
 def union_(holder: Value, *iterables: Value) -> Value:
-    return holder.union(*[[*iterable] for iterable in iterables])
+    return holder.union(*[walked(iterable) for iterable in iterables])
 
 
 def intersection_(holder: Value, *iterables: Value) -> Value:
-    return holder.intersection(*[[*iterable] for iterable in iterables])
+    return holder.intersection(*[walked(iterable) for iterable in iterables])
 
 
 def difference_(holder: Value, *iterables: Value) -> Value:
-    return holder.difference(*[[*iterable] for iterable in iterables])
+    return holder.difference(*[walked(iterable) for iterable in iterables])
 
 
 # The owners are of these very types: what a class of the program overrides, the methods of C do not call.
 METHODS: dict[tuple[type, str], Function] = {
-    (list, "extend"): extend_,
+    (list, "extend"): fill_,
     (list, "sort"): sort_,
     (deque, "extend"): extend_,
     (deque, "extendleft"): extend_left_,

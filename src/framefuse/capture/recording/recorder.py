@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from framefuse.capture.facts.contents import Contents
 from framefuse.capture.facts.effects import Journal
 from framefuse.capture.facts.functions import Functions
-from framefuse.capture.facts.numbers import bare, integer, strip
+from framefuse.capture.facts.numbers import integer, strip
 from framefuse.capture.facts.relations import Relations
 from framefuse.capture.facts.settle import HELD, ITSELF, settle
 from framefuse.capture.facts.sources import Sources
@@ -187,9 +186,20 @@ class Recorder:
 
     def refuse_write(self, detail: str, *values: Value) -> tuple[Value, ...]:
         """Gives the recording up for a write; the values, which no frame has any longer, as they may be written."""
-        finish = functools.partial(settle, memo=self.settled()) if self.alive else bare
+        if not self.alive:
+            return self.released(*values)
+        memo = self.settled()
         self.kill("write", detail)
-        return tuple(map(finish, values))
+        return tuple([settle(value, memo) for value in values])
+
+    def released(self, *values: Value) -> tuple[Value, ...]:
+        """Values that an instruction took from its frame, as native code may have them: plain once the recording ended,
+        as it may have done since.
+        """
+        if self.alive:
+            return values
+        memo = dict(self.machine.unsettled or {}) if self.machine is not None else {}
+        return tuple([settle(value, memo) for value in values])
 
     def end(self, code: str, detail: str) -> None:
         """Gives the recording up; what the next one does otherwise was learnt already."""
