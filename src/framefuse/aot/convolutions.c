@@ -12,20 +12,28 @@ typedef struct {
 } NAMED(convolved);
 
 /* The addresses of the taps of windows, and of their results. */
-static void NAMED(place_windows)(const NAMED(work) *work, int64_t row, int count, const REAL **from, REAL **to)
+static void NAMED(place_windows)(const NAMED(work) *work, int64_t row, int64_t count, const REAL **from, REAL **to)
 {
     const NAMED(convolved) *of = work->what;
     int64_t w = row % of->out_width, h = row / of->out_width % of->out_height, n = row / of->out_width / of->out_height;
-    for (int y = 0; y < count; y++) {
-        const REAL *picture = of->x + n * of->xn;
+    int64_t deep = (of->taps_h - 1) * of->hole_h, wide = (of->taps_w - 1) * of->hole_w;
+    int64_t down = of->hole_h * of->xh, aside = of->hole_w * of->xw;
+    for (int64_t y = 0; y < count; y++) {
+        const REAL *picture = of->x + n * of->xn, **tap = from + y / ROWS * of->taps_h * of->taps_w * ROWS + y % ROWS;
         to[y] = of->out + n * of->on + h * of->oh + w * of->ow;
         int64_t top = h * of->stride_h - of->pad_h, left = w * of->stride_w - of->pad_w;
-        for (int64_t th = 0, tap = y; th < of->taps_h; th++) {
-            int64_t line = top + th * of->hole_h;
-            int inside = line >= 0 && line < of->height;
-            for (int64_t tw = 0, place = left; tw < of->taps_w; tw++, place += of->hole_w, tap += ROWS)
-                from[tap] = inside && place >= 0 && place < of->width ? picture + line * of->xh + place * of->xw
-                                                                      : of->zeros;
+        const REAL *first = picture + top * of->xh + left * of->xw;
+        if (top >= 0 && left >= 0 && top + deep < of->height && left + wide < of->width) {
+            for (int64_t th = 0; th < of->taps_h; th++, first += down)
+                for (int64_t tw = 0; tw < of->taps_w; tw++, tap += ROWS)
+                    *tap = first + tw * aside;
+        } else {
+            for (int64_t th = 0, line = top; th < of->taps_h; th++, line += of->hole_h) {
+                int inside = line >= 0 && line < of->height;
+                for (int64_t tw = 0, place = left; tw < of->taps_w; tw++, place += of->hole_w, tap += ROWS)
+                    *tap = inside && place >= 0 && place < of->width ? picture + line * of->xh + place * of->xw
+                                                                     : of->zeros;
+            }
         }
         if (++w == of->out_width) {
             w = 0;
@@ -39,15 +47,13 @@ static void NAMED(place_windows)(const NAMED(work) *work, int64_t row, int count
 
 /* ---- a window of each channel alone ------------------------------------------------------------------------------ */
 
-enum { NAMED(PIXELS) = ROWS == 12 ? 4 : 3 };
-
 static inline __attribute__((always_inline)) void NAMED(channels)(const int pixels, const int vectors, int64_t taps,
                                                                   int64_t at, const REAL *const *from,
                                                                   const REAL *weight, int64_t step, const REAL *bias,
                                                                   REAL *const *to)
 {
-    NAMED(vector) sums[4][2];
-#pragma GCC unroll 4
+    NAMED(vector) sums[ROWS][2];
+#pragma GCC unroll 12
     for (int row = 0; row < pixels; row++)
 #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++)
@@ -56,11 +62,11 @@ static inline __attribute__((always_inline)) void NAMED(channels)(const int pixe
 #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++) {
             NAMED(vector) factor = *(const NAMED(vector) *)(weight + at + v * NAMED(LANES));
-#pragma GCC unroll 4
+#pragma GCC unroll 12
             for (int row = 0; row < pixels; row++)
                 sums[row][v] += factor * *(const NAMED(vector) *)(from[row] + at + v * NAMED(LANES));
         }
-#pragma GCC unroll 4
+#pragma GCC unroll 12
     for (int row = 0; row < pixels; row++)
 #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++)
@@ -94,16 +100,18 @@ static void NAMED(depthwise)(const void *context, int64_t begin, int64_t end, in
     (void)worker;
     const NAMED(work) *work = context;
     const NAMED(convolved) *of = work->what;
-    const REAL *from[TAPS * ROWS];
+    const REAL *from[PLACES];
     REAL *to[ROWS];
-    int64_t taps = work->taps, last = end * of->out_width;
-    for (int64_t row = begin * of->out_width; row < last;) {
-        int count = last - row < NAMED(PIXELS) ? 1 : NAMED(PIXELS);
+    int64_t taps = work->taps, first = begin * of->out_width, last = end * of->out_width;
+    for (int64_t row = first; row < last;) {
+        if (last - row < ROWS && last - first >= ROWS)
+            row = last - ROWS; /* the last ones once more, with some before them */
+        int count = last - row < ROWS ? 1 : ROWS;
         NAMED(place_windows)(work, row, count, from, to);
         if (count == 1)
             NAMED(all_channels)(1, of->channels, taps, from, work->packed, work->bias, to);
         else
-            NAMED(all_channels)(NAMED(PIXELS), of->channels, taps, from, work->packed, work->bias, to);
+            NAMED(all_channels)(ROWS, of->channels, taps, from, work->packed, work->bias, to);
         row += count;
     }
 }
@@ -111,6 +119,14 @@ static void NAMED(depthwise)(const void *context, int64_t begin, int64_t end, in
 /* ---- pictures that are copied ------------------------------------------------------------------------------------ */
 
 typedef struct { const NAMED(convolved) *of; REAL *to; int64_t height, width; } NAMED(copied);
+
+static inline __attribute__((always_inline)) void NAMED(joined)(const int channels, const REAL *from, int64_t apart,
+                                                                int64_t width, REAL *to)
+{
+    for (int64_t place = 0; place < width; place++)
+        for (int c = 0; c < channels; c++)
+            to[place * channels + c] = from[c * apart + place];
+}
 
 /* Lines of pictures with their borders, the channels of each place next to each other. */
 static void NAMED(copy_lines)(const void *context, int64_t begin, int64_t end, int worker)
@@ -121,12 +137,21 @@ static void NAMED(copy_lines)(const void *context, int64_t begin, int64_t end, i
     for (int64_t item = begin; item < end; item++) {
         int64_t n = item / copy->height, line = item % copy->height - of->pad_h;
         REAL *to = copy->to + item * copy->width * of->channels;
-        memset(to, 0, (size_t)(copy->width * of->channels) * sizeof *to);
-        if (line < 0 || line >= of->height)
+        int64_t before = of->pad_w * of->channels, all = copy->width * of->channels;
+        int64_t behind = before + of->width * of->channels;
+        int inside = line >= 0 && line < of->height;
+        memset(to, 0, (size_t)(inside ? before : all) * sizeof *to);
+        if (!inside)
             continue;
-        to += of->pad_w * of->channels;
+        memset(to + behind, 0, (size_t)(all - behind) * sizeof *to);
+        to += before;
         const REAL *from = of->x + n * of->xn + line * of->xh;
-        NAMED(turned)(from, of->xc, of->channels, of->width, of->xw, to, of->channels);
+        if (of->channels == 3 && of->xw == 1)
+            NAMED(joined)(3, from, of->xc, of->width, to);
+        else if (of->channels == 1 && of->xw == 1)
+            memcpy(to, from, (size_t)of->width * sizeof *to);
+        else
+            NAMED(turned)(from, of->xc, of->channels, of->width, of->xw, to, of->channels);
     }
 }
 
@@ -155,11 +180,12 @@ static int NAMED(convolution)(framefuse_model *model, const NAMED(convolved) *gi
     int copies = few || (of.xc != 1 && of.channels > 1) || taps > TAPS;
     int64_t height = NAMED(reach)(of.height, of.pad_h, of.out_height, of.stride_h, of.taps_h, of.hole_h);
     int64_t width = NAMED(reach)(of.width, of.pad_w, of.out_width, of.stride_w, of.taps_w, of.hole_w);
-    NAMED(factor) factor = {of.weight, of.taps_h, of.taps_w, inner, outer, of.wh, of.ww, of.wi, of.wo};
+    NAMED(factor) factor = {of.weight, of.taps_h, of.taps_w, inner, outer, of.wh, of.ww, of.wi, of.wo, alone};
     if (alone)
         factor.columns = of.channels;
-    int64_t panels = (alone ? taps * of.channels : NAMED(packed_size)(&factor) * of.groups) + NAMED(COLUMNS);
-    int64_t border = (of.channels + 2 * NAMED(COLUMNS) - 1) / NAMED(COLUMNS) * NAMED(COLUMNS), bias = alone ? border : 0;
+    int64_t panels = NAMED(packed_size)(&factor) * (alone ? 1 : of.groups) + NAMED(COLUMNS);
+    int64_t border = (of.channels + 2 * NAMED(COLUMNS) - 1) / NAMED(COLUMNS) * NAMED(COLUMNS);
+    int64_t bias = of.bias || alone ? (of.out_channels + 2 * NAMED(COLUMNS) - 1) / NAMED(COLUMNS) * NAMED(COLUMNS) : 0;
     int64_t copy = copies ? of.batch * height * width * of.channels + NAMED(COLUMNS) : 0;
     if (scratch(model, (border + bias + panels + copy) * (int64_t)sizeof(REAL)))
         return -1;
@@ -167,26 +193,15 @@ static int NAMED(convolution)(framefuse_model *model, const NAMED(convolved) *gi
     memset(place, 0, (size_t)(border + bias) * sizeof *place);
     of.zeros = place;
     place += border;
-    NAMED(work) work = {NAMED(place_windows), &of, rows, taps, inner, outer, NULL, 0, of.bias, of.bias_stride, of.oc, 0, 0};
-    if (alone) {
-        for (int64_t c = 0; of.bias && c < of.channels; c++)
-            place[c] = of.bias[c * of.bias_stride];
-        work.bias = place;
-        place += bias;
-    }
+    for (int64_t c = 0; of.bias && c < of.out_channels; c++)
+        place[c] = of.bias[c * of.bias_stride];
+    NAMED(work) work = {NAMED(place_windows), &of, rows, taps, inner, outer, NULL, 0, bias ? place : NULL, of.oc, 0, 0};
+    place += bias;
 
-    if (alone) { /* a tap's factors of all channels next to each other: as a weight of one panel has them */
-        for (int64_t h = 0; h < of.taps_h; h++)
-            for (int64_t w = 0; w < of.taps_w; w++)
-                for (int64_t c = 0; c < of.channels; c++)
-                    place[(h * of.taps_w + w) * of.channels + c] = of.weight[h * of.wh + w * of.ww + c * of.wo];
-        work.packed = place;
-    } else {
-        work.packed = site < 0 ? NULL : NAMED(packed_weight)(model, site, &factor, of.groups, outer * of.wo);
-        for (int64_t group = 0; work.packed == NULL && group < of.groups; group++, factor.data += outer * of.wo)
-            NAMED(pack)(&factor, place + group * NAMED(packed_size)(&factor));
-        work.packed = work.packed ? work.packed : place;
-    }
+    work.packed = site < 0 ? NULL : NAMED(packed_weight)(model, site, &factor, alone ? 1 : of.groups, outer * of.wo);
+    for (int64_t group = 0; work.packed == NULL && group < (alone ? 1 : of.groups); group++, factor.data += outer * of.wo)
+        NAMED(pack)(&factor, place + group * NAMED(packed_size)(&factor));
+    work.packed = work.packed ? work.packed : place;
     place += panels;
 
     if (copies) {
@@ -217,7 +232,7 @@ static int NAMED(convolution)(framefuse_model *model, const NAMED(convolved) *gi
         of.x += inner;
         of.out += outer * of.oc;
         work.packed += each_packed;
-        work.bias = work.bias ? work.bias + outer * of.bias_stride : NULL;
+        work.bias = work.bias ? work.bias + outer : NULL;
     }
     return 0;
 }

@@ -8,65 +8,72 @@
 typedef REAL NAMED(vector) __attribute__((vector_size(VECTOR), aligned(sizeof(REAL)), may_alias));
 enum { NAMED(LANES) = VECTOR / sizeof(REAL), NAMED(COLUMNS) = 2 * VECTOR / sizeof(REAL) };
 
-/* Adds to `tile` the products of `depth` elements behind each of the addresses, from `at` on. `parts` sums are kept of
- * each element where few rows would else wait for each other's sums. */
+/* The sums of groups of rows by the columns of a panel, of `depth` elements behind each of the addresses, from `at` on.
+ * They are added to `start`, or without one to what lies at `to`. `parts` sums are kept of each element where few rows
+ * would else wait for each other's sums. */
 static inline __attribute__((always_inline)) void NAMED(sum)(const int rows, const int vectors, const int parts,
-                                                             int64_t taps, int64_t depth, int64_t at,
-                                                             const REAL *const *from, const REAL *b, int64_t step,
-                                                             REAL *tile)
+                                                             int64_t groups, int64_t apart, int64_t taps, int64_t depth,
+                                                             int64_t at, const REAL *const *from, const REAL *panel,
+                                                             int64_t step, const REAL *start, REAL *const *to,
+                                                             int64_t first)
 {
-    NAMED(vector) sums[PARTS][ROWS][2];
+    for (; groups > 0; groups--, from += apart, to += ROWS) {
+        const REAL *const *place = from, *b = panel;
+        NAMED(vector) sums[PARTS][ROWS][2];
 #pragma GCC unroll 8
-    for (int part = 0; part < parts; part++)
-#pragma GCC unroll 16
-        for (int row = 0; row < rows; row++)
-#pragma GCC unroll 2
-            for (int v = 0; v < vectors; v++)
-                sums[part][row][v] = (NAMED(vector)){0};
-    for (int64_t tap = 0; tap < taps; tap++, from += ROWS) {
-        const REAL *a[ROWS];
-#pragma GCC unroll 16
-        for (int row = 0; row < rows; row++)
-            a[row] = from[row] + at;
-        int64_t k = 0;
-        for (; k + parts <= depth; k += parts)
-#pragma GCC unroll 8
-            for (int part = 0; part < parts; part++, b += step) {
-                NAMED(vector) right[2];
-#pragma GCC unroll 2
-                for (int v = 0; v < vectors; v++)
-                    right[v] = *(const NAMED(vector) *)(b + v * NAMED(LANES));
-#pragma GCC unroll 16
-                for (int row = 0; row < rows; row++)
-#pragma GCC unroll 2
-                    for (int v = 0; v < vectors; v++)
-                        sums[part][row][v] += right[v] * a[row][k + part];
-            }
-        for (; k < depth; k++, b += step)
+        for (int part = 0; part < parts; part++)
 #pragma GCC unroll 16
             for (int row = 0; row < rows; row++)
 #pragma GCC unroll 2
                 for (int v = 0; v < vectors; v++)
-                    sums[0][row][v] += *(const NAMED(vector) *)(b + v * NAMED(LANES)) * a[row][k];
-    }
+                    sums[part][row][v] = (NAMED(vector)){0};
+        for (int64_t tap = 0; tap < taps; tap++, place += ROWS) {
+            const REAL *a[ROWS];
 #pragma GCC unroll 16
-    for (int row = 0; row < rows; row++)
-#pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++) {
-            NAMED(vector) sum = sums[0][row][v];
+            for (int row = 0; row < rows; row++)
+                a[row] = place[row] + at;
+            int64_t k = 0;
+            for (; k + parts <= depth; k += parts)
 #pragma GCC unroll 8
-            for (int part = 1; part < parts; part++)
-                sum += sums[part][row][v];
-            *(NAMED(vector) *)(tile + row * NAMED(COLUMNS) + v * NAMED(LANES)) += sum;
+                for (int part = 0; part < parts; part++, b += step) {
+                    NAMED(vector) right[2];
+#pragma GCC unroll 2
+                    for (int v = 0; v < vectors; v++)
+                        right[v] = *(const NAMED(vector) *)(b + v * NAMED(LANES));
+#pragma GCC unroll 16
+                    for (int row = 0; row < rows; row++)
+#pragma GCC unroll 2
+                        for (int v = 0; v < vectors; v++)
+                            sums[part][row][v] += right[v] * a[row][k + part];
+                }
+            for (; k < depth; k++, b += step)
+#pragma GCC unroll 16
+                for (int row = 0; row < rows; row++)
+#pragma GCC unroll 2
+                    for (int v = 0; v < vectors; v++)
+                        sums[0][row][v] += *(const NAMED(vector) *)(b + v * NAMED(LANES)) * a[row][k];
         }
+#pragma GCC unroll 16
+        for (int row = 0; row < rows; row++)
+#pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++) {
+                NAMED(vector) sum = sums[0][row][v], *out = (NAMED(vector) *)(to[row] + first + v * NAMED(LANES));
+#pragma GCC unroll 8
+                for (int part = 1; part < parts; part++)
+                    sum += sums[part][row][v];
+                *out = (start ? *(const NAMED(vector) *)(start + v * NAMED(LANES)) : *out) + sum;
+            }
+    }
 }
 
-typedef void NAMED(summing)(int64_t, int64_t, int64_t, const REAL *const *, const REAL *, int64_t, REAL *);
+typedef void NAMED(summing)(int64_t, int64_t, int64_t, int64_t, int64_t, const REAL *const *, const REAL *, int64_t,
+                            const REAL *, REAL *const *, int64_t);
 #define SUMMING(rows, vectors, parts)                                                                                  \
-    static void NAMED(sum_##rows##_##vectors)(int64_t taps, int64_t depth, int64_t at, const REAL *const *from,        \
-                                              const REAL *b, int64_t step, REAL *tile)                                 \
+    static void NAMED(sum_##rows##_##vectors)(int64_t groups, int64_t apart, int64_t taps, int64_t depth, int64_t at,  \
+                                              const REAL *const *from, const REAL *b, int64_t step, const REAL *start, \
+                                              REAL *const *to, int64_t first)                                          \
     {                                                                                                                  \
-        NAMED(sum)(rows, vectors, parts, taps, depth, at, from, b, step, tile);                                        \
+        NAMED(sum)(rows, vectors, parts, groups, apart, taps, depth, at, from, b, step, start, to, first);             \
     }
 SUMMING(1, 1, 8)
 SUMMING(1, 2, 8)
@@ -94,8 +101,9 @@ static const struct { int rows; NAMED(summing) *sum[2]; } NAMED(summings)[] = {
 
 /* ---- panels ------------------------------------------------------------------------------------------------------ */
 
-/* The right factor: element (tap, k, column) lies at tap_h * sh + tap_w * sw + k * sk + column * sn. */
-typedef struct { const REAL *data; int64_t taps_h, taps_w, depth, columns, sh, sw, sk, sn; } NAMED(factor);
+/* The right factor: element (tap, k, column) lies at tap_h * sh + tap_w * sw + k * sk + column * sn. `flat`: its one
+ * panel is as wide as it. */
+typedef struct { const REAL *data; int64_t taps_h, taps_w, depth, columns, sh, sw, sk, sn; int flat; } NAMED(factor);
 
 static int64_t NAMED(panels)(int64_t columns) { return (columns + NAMED(COLUMNS) - 1) / NAMED(COLUMNS); }
 
@@ -177,7 +185,11 @@ static void NAMED(pack_panel)(const NAMED(factor) *b, int64_t first, REAL *to)
 static void NAMED(pack)(const NAMED(factor) *b, REAL *to)
 {
     int64_t deep = b->taps_h * b->taps_w * b->depth;
-    for (int64_t first = 0; first < b->columns; first += NAMED(COLUMNS))
+    for (int64_t k = 0; b->flat && k < deep; k++)
+        for (int64_t column = 0; column < b->columns; column++)
+            to[k * b->columns + column] = b->data[k / b->depth / b->taps_w * b->sh + k / b->depth % b->taps_w * b->sw +
+                                                  k % b->depth * b->sk + column * b->sn];
+    for (int64_t first = 0; !b->flat && first < b->columns; first += NAMED(COLUMNS))
         NAMED(pack_panel)(b, first, to + first * deep);
 }
 
@@ -209,9 +221,9 @@ static const REAL *NAMED(packed_weight)(framefuse_model *model, int place, const
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
-/* Puts the addresses of rows of the left factor, ROWS of them for each tap, and of their results. */
+/* Puts the addresses of rows of the left factor and of their results: of each ROWS one tap's behind the other's. */
 typedef struct NAMED(work) NAMED(work);
-typedef void NAMED(placing)(const NAMED(work) *, int64_t row, int count, const REAL **from, REAL **to);
+typedef void NAMED(placing)(const NAMED(work) *, int64_t row, int64_t count, const REAL **from, REAL **to);
 
 struct NAMED(work) {
     NAMED(placing) *place;
@@ -219,63 +231,75 @@ struct NAMED(work) {
     int64_t rows, taps, depth, columns;
     const REAL *packed; /* panels; or where `step` is not 0, rows of the right factor that lie `step` apart */
     int64_t step;
-    const REAL *bias;
-    int64_t bias_stride, across; /* `across`: from one column of the results to the next */
-    int64_t block, panels;       /* how many rows are one piece of work */
+    const REAL *bias; /* as long as the panels are wide */
+    int64_t across;   /* from one column of the results to the next */
+    int64_t block, panels; /* how many rows are one piece of work */
 };
+
+/* Rows of the left factor as they are read for each panel: where each begins at each tap, and its results. */
+typedef struct { int64_t rows; const REAL *from[PLACES]; REAL *to[MOST_ROWS]; } NAMED(placed);
 
 IN_SCALARS static void NAMED(put)(const REAL *tile, int count, int64_t columns, int64_t across, REAL *const *to)
 {
     if (across == 1)
         for (int row = 0; row < count; row++)
-            if (columns == NAMED(COLUMNS))
-                memcpy(to[row], tile + row * NAMED(COLUMNS), NAMED(COLUMNS) * sizeof *tile);
-            else
-                memcpy(to[row], tile + row * NAMED(COLUMNS), (size_t)columns * sizeof *tile);
+            memcpy(to[row], tile + row * NAMED(COLUMNS), (size_t)columns * sizeof *tile);
     else
         for (int64_t x = 0; x < columns; x++)
             for (int row = 0; row < count; row++)
                 to[row][x * across] = tile[row * NAMED(COLUMNS) + x];
 }
 
-static void NAMED(rows)(const NAMED(work) *work, int64_t panel, int64_t begin, int64_t end)
+/* Groups of `count` rows by one panel. Sums of few hundred products are added up, for they round less than one of
+ * thousands. */
+static void NAMED(groups)(const NAMED(work) *work, NAMED(summing) *sum, int64_t groups, const REAL *const *from,
+                          const REAL *b, int64_t step, const REAL *start, REAL *const *to, int64_t first)
 {
-    const REAL *from[TAPS * ROWS];
-    const REAL **places = from;
-    REAL *to[ROWS], tile[ROWS * NAMED(COLUMNS)] __attribute__((aligned(VECTOR)));
+    int64_t apart = work->taps * ROWS, taps = work->taps, depth = work->depth;
+    int64_t each = depth >= DEPTH ? 1 : depth > 0 ? DEPTH / depth : taps, deep = depth >= DEPTH ? DEPTH : depth;
+    if (taps <= each && depth <= deep) {
+        sum(groups, apart, taps, depth, 0, from, b, step, start, to, first);
+        return;
+    }
+    for (; groups > 0; groups--, from += apart, to += ROWS) {
+        const REAL *begin = start;
+        for (int64_t tap = 0; tap < taps; tap += each)
+            for (int64_t at = 0; at < depth; at += deep, begin = NULL)
+                sum(1, apart, taps - tap < each ? taps - tap : each, depth - at < deep ? depth - at : deep, at,
+                    from + tap * ROWS, b + (tap * depth + at) * step, step, begin, to, first);
+    }
+}
+
+static void NAMED(rows)(const NAMED(work) *work, int64_t panel, const NAMED(placed) *at)
+{
+    static const REAL nothing[NAMED(COLUMNS)];
+    REAL tile[ROWS * NAMED(COLUMNS)] __attribute__((aligned(VECTOR))), *lines[ROWS];
     int64_t first = panel * NAMED(COLUMNS), columns = work->columns - first;
     int width = NAMED(width)(work->columns, first);
     const REAL *b = work->packed + first * (work->step ? 1 : work->taps * work->depth);
-    int64_t step = work->step ? work->step : width;
+    const REAL *start = work->bias ? work->bias + first : nothing;
+    int64_t step = work->step ? work->step : width, apart = work->taps * ROWS;
+    int direct = work->across == 1 && columns >= width;
     if (columns > width)
         columns = width;
-    for (int64_t row = begin; row < end;) {
+    for (int y = 0; y < ROWS; y++)
+        lines[y] = tile + y * NAMED(COLUMNS);
+    for (int64_t row = 0; row < at->rows;) {
         int which = 0;
-        while (NAMED(summings)[which].rows > end - row)
+        while (NAMED(summings)[which].rows > at->rows - row)
             which++;
         int count = NAMED(summings)[which].rows;
         NAMED(summing) *sum = NAMED(summings)[which].sum[width == NAMED(COLUMNS)];
-        work->place(work, row, count, places, to);
-        for (int y = 0; y < count; y++)
-            to[y] += first * work->across;
-        for (int y = 0; y < count; y++)
-            for (int64_t x = 0; x < width; x++)
-                tile[y * NAMED(COLUMNS) + x] =
-                    work->bias && x < columns ? work->bias[(first + x) * work->bias_stride] : 0;
-        /* Sums of few hundred products are added to the tile, for they round less than one of thousands. */
-        if (work->depth >= DEPTH)
-            for (int64_t tap = 0; tap < work->taps; tap++)
-                for (int64_t at = 0; at < work->depth; at += DEPTH)
-                    sum(1, work->depth - at < DEPTH ? work->depth - at : DEPTH, at, places + tap * ROWS,
-                        b + (tap * work->depth + at) * step, step, tile);
-        else {
-            int64_t each = work->depth > 0 ? DEPTH / work->depth : 1;
-            for (int64_t tap = 0; tap < work->taps; tap += each)
-                sum(work->taps - tap < each ? work->taps - tap : each, work->depth, 0, places + tap * ROWS,
-                    b + tap * work->depth * step, step, tile);
+        const REAL *const *from = at->from + row / ROWS * apart + row % ROWS;
+        int64_t groups = direct && count == ROWS ? (at->rows - row) / ROWS : 1;
+        NAMED(groups)(work, sum, groups, from, b, step, start, direct ? at->to + row : lines, direct ? first : 0);
+        if (!direct) {
+            REAL *to[ROWS];
+            for (int y = 0; y < count; y++)
+                to[y] = at->to[row + y] + first * work->across;
+            NAMED(put)(tile, count, columns, work->across, to);
         }
-        NAMED(put)(tile, count, columns, work->across, to);
-        row += count;
+        row += groups * count;
     }
 }
 
@@ -283,10 +307,14 @@ static void NAMED(piece)(const void *context, int64_t begin, int64_t end, int wo
 {
     (void)worker;
     const NAMED(work) *work = context;
+    NAMED(placed) at;
     for (int64_t item = begin; item < end; item++) {
         int64_t row = item / work->panels * work->block;
-        int64_t rest = work->rows - row;
-        NAMED(rows)(work, item % work->panels, row, row + (rest < work->block ? rest : work->block));
+        if (item == begin || item % work->panels == 0) {
+            at.rows = work->rows - row < work->block ? work->rows - row : work->block;
+            work->place(work, row, at.rows, at.from, at.to);
+        }
+        NAMED(rows)(work, item % work->panels, &at);
     }
 }
 
@@ -295,11 +323,13 @@ static void NAMED(tiles)(framefuse_model *model, NAMED(work) *work, int threads)
 {
     int64_t deep = work->taps * work->depth;
     int64_t block = NEAR / (int64_t)sizeof(REAL) / (deep > 0 ? deep : 1) / ROWS * ROWS;
-    int64_t share = (work->rows / threads + ROWS - 1) / ROWS * ROWS;
+    int64_t share = (work->rows / threads + ROWS - 1) / ROWS * ROWS, most = PLACES / work->taps / ROWS * ROWS;
     work->panels = NAMED(panels)(work->columns);
     if (threads > 1 && work->panels < 4 * threads && block > share)
         block = share;
-    work->block = block < 4 * ROWS ? 4 * ROWS : block;
+    block = block < 4 * ROWS ? 4 * ROWS : block;
+    block = block < most ? block : most;
+    work->block = block < MOST_ROWS ? block : MOST_ROWS;
     int64_t items = work->panels * ((work->rows + work->block - 1) / work->block);
     each(model, NAMED(piece), work, items, threads);
 }
@@ -308,10 +338,10 @@ static void NAMED(tiles)(framefuse_model *model, NAMED(work) *work, int threads)
 
 typedef struct { const REAL *a; int64_t am; REAL *out; int64_t om; } NAMED(lines);
 
-static void NAMED(place_lines)(const NAMED(work) *work, int64_t row, int count, const REAL **from, REAL **to)
+static void NAMED(place_lines)(const NAMED(work) *work, int64_t row, int64_t count, const REAL **from, REAL **to)
 {
     const NAMED(lines) *lines = work->what;
-    for (int y = 0; y < count; y++) {
+    for (int64_t y = 0; y < count; y++) {
         from[y] = lines->a + (row + y) * lines->am;
         to[y] = lines->out + (row + y) * lines->om;
     }
@@ -377,7 +407,7 @@ static void NAMED(one)(const NAMED(batched) *all, int64_t which, int worker, int
         lines.a = rows;
         lines.am = all->stride;
     }
-    NAMED(work) work = {NAMED(place_lines), &lines, of->m, 1, of->depth, of->n, all->packed, 0, NULL, 0, of->on, 0, 0};
+    NAMED(work) work = {NAMED(place_lines), &lines, of->m, 1, of->depth, of->n, all->packed, 0, NULL, of->on, 0, 0};
     if (!all->packed && of->bn == 1 && of->m <= 4 * ROWS && of->n % NAMED(LANES) == 0) {
         work.packed = b;
         work.step = of->bk;

@@ -336,7 +336,7 @@ static int64_t run(framefuse_model *model, kernel *code, char **buffers, const i
 #else
 #define IN_SCALARS
 #endif
-enum { DEPTH = 512, PARTS = 8, TAPS = 1024, NEAR = 1 << 19 };
+enum { DEPTH = 512, PARTS = 8, TAPS = 1024, NEAR = 1 << 19, PLACES = TAPS * ROWS, MOST_ROWS = 84 * ROWS };
 
 #define REAL float
 #define NAMED(x) x##_float32

@@ -175,6 +175,7 @@ CONVOLUTION = {
 # 7 x 7 of 32 x 96 x 56 x 56 on an H100 2.4 ms and 0.65 contiguous, 3 x 3 0.04 and 0.15.
 WIDE_WINDOW = 25
 CONVOLUTION_CALL = 0, 4000  # nanoseconds of a call with all contiguous: launches of what turns
+OWN_CONVOLUTION = 0.2  # of one that an exported program computes itself: it copies contiguous pictures channels-last
 WEIGHT = 0.2, 0.0008  # of a contiguous weight that a library turns channels-last,
 WEIGHT_CALL = 0, 4000  # and nanoseconds of each call that does
 CONVOLUTION_BACKWARD = 0.5, 1.0  # of that for each of the two convolutions of a backward

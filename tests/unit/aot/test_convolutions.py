@@ -21,6 +21,8 @@ WINDOWS = [
     ((20, 1, 3, 3), True, {"groups": 20, "padding": 1, "stride": 2}),
     ((20, 1, 5, 5), False, {"groups": 20, "padding": 4, "dilation": 2}),
     ((40, 1, 3, 3), False, {"groups": 20}),
+    ((20, 1, 3, 3), True, {"groups": 20, "padding": 1, "stride": (1, 6)}),
+    ((20, 1, 9, 9), False, {"groups": 20, "padding": 4, "stride": 5}),
     ((8, 20, 7, 7), True, {"padding": 3, "stride": 4}),
 ]
 

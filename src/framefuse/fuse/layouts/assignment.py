@@ -62,7 +62,7 @@ class Place:
 @dataclass
 class Assignment:
     """The vertices of one graph: ``places`` are those of values, ``calls`` those of library calls that may be made in
-    either layout, ``turning`` the operand that such a call turns itself. ``beneath`` is the value with a place from
+    either layout, ``turning`` the operands that such a call turns itself. ``beneath`` is the value with a place from
     which one of another shape is computed, element by element; ``memory`` are the results of calls from which one is
     computed so, and itself: a kernel that needs it may read them.
     """
@@ -72,7 +72,7 @@ class Assignment:
     prices: Prices = field(default_factory=Prices)
     places: dict[Node, Place] = field(default_factory=dict)
     calls: dict[Node, int] = field(default_factory=dict)
-    turning: dict[Node, Node] = field(default_factory=dict)
+    turning: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
     beneath: dict[Node, Node] = field(default_factory=dict)
     memory: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
 
@@ -187,8 +187,8 @@ class Assignment:
         vertex = self.calls[call] = self.prices.vertex()
         self.prices.charge(vertex, movable.contiguous, movable.channels_last)
         for operand in call.inputs:
-            if operand is movable.weight and operand.op == "input":
-                self.turning[call] = operand
+            if operand in movable.weights and operand.op == "input":
+                self.turning[call] = (*self.turning.get(call, ()), operand)
                 continue
             place = self.places.get(operand)
             own = place.among(either(len(operand.shape))) if place is not None else None

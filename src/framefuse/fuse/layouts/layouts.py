@@ -112,7 +112,7 @@ class _Rewriting:
         fresh: list[Node] = []
         for old, new, order in zip(call.inputs, inputs, call.attr("orders"), strict=True):
             lies = self._order(old)
-            if vertex is not None and len(old.shape) in (4, 5) and old is not self.assignment.turning.get(call):
+            if vertex is not None and len(old.shape) in (4, 5) and old not in self.assignment.turning.get(call, ()):
                 order = either(len(old.shape))[self.labels[vertex]]
             may_turn = vertex is not None or self._is_free(old)
             if may_turn and lies is not None and order is not None and lies != order:

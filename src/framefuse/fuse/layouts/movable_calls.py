@@ -35,12 +35,12 @@ KNOWN = _callables((*NAMES, "native_batch_norm"))
 @dataclass(frozen=True, slots=True)
 class Flexible:
     """What such a call costs with all that it reads and makes contiguous, and channels-last, in nanoseconds. What it
-    reads as its ``weight`` it turns itself.
+    are its ``weights`` it turns itself.
     """
 
     contiguous: float
     channels_last: float
-    weight: Node | None = None
+    weights: tuple[Node, ...] = ()
 
 
 def elements(node: Node, hints: Mapping[Symbol, int]) -> int:
@@ -92,6 +92,8 @@ def _convolution(
     if picture is None or weight is None or output is None:
         return None
     size = len(weight.shape)
+    if not target.library and size == 4 == len(picture.shape) == len(output.shape):
+        return _own(picture, weight, output, hints)
     if size not in (4, 5) or len(picture.shape) != size or len(output.shape) != size:
         return None
     if picture.dtype not in (FLOAT32, FLOAT16, BFLOAT16) or picture.dtype is not weight.dtype:
@@ -110,7 +112,14 @@ def _convolution(
     each = rate(costs.CONVOLUTION_CALL, target) + max(more, 0.0)
     turned = rate(costs.WEIGHT_CALL, target) + size_of(weight, hints) * rate(costs.WEIGHT, target)
     turned = parts * turned if _has_layouts(weight) else 0.0
-    return Flexible(calls * each, turned + calls * max(-more, 0.0), weight)
+    return Flexible(calls * each, turned + calls * max(-more, 0.0), (weight,))
+
+
+def _own(picture: Node, weight: Node, output: Node, hints: Mapping[Symbol, int]) -> Flexible:
+    """A convolution of an exported program, which copies pictures of few channels in any order with their borders."""
+    moved = size_of(output, hints) + size_of(picture, hints)
+    few = estimate(picture.shape[1], hints) < costs.FEW_CHANNELS and not _is_point(weight)
+    return Flexible(moved * costs.OWN_CONVOLUTION, 0.0, (weight, picture) if few else (weight,))
 
 
 def _writes_beyond(call: Node, picture: Node, weight: Node, hints: Mapping[Symbol, int]) -> bool:

@@ -74,6 +74,16 @@ def test_results_lie_as_eagers_and_sizes_may_change(eager_to_turn):
     assert channels_last(state.products[0].stages.code.schedule)
 
 
+def test_an_exported_programs_own_convolutions_lie_channels_last():
+    net = nn.Sequential(nn.Conv2d(3, 24, 3), nn.ReLU(), nn.Conv2d(24, 24, 1), nn.ReLU(), nn.Conv2d(24, 8, 3)).eval()
+    compiled = framefuse.compile(net, options={"cpu_target": "alone"})
+    with torch.no_grad():
+        for x in (drawn(2), drawn(2), drawn(2)):
+            same([compiled(x)], [net(x)], rtol=1e-4, atol=1e-5)
+    schedule = compiled_function(compiled).products[0].stages.code.schedule
+    assert orders(schedule) == [(0, 1, 2, 3), LAST[4], LAST[4]]  # the first copies its few channels itself
+
+
 def test_forward_and_backward_lie_alike_and_gradients_as_parameters(eager_to_turn):
     torch.manual_seed(0)
     net = Chain().train()
