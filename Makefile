@@ -8,6 +8,9 @@ OUT     ?= demo-out
 # The operator database counts its coverage over one process, so it runs in one of its own beside the others.
 OPINFO  := tests/unit/test_opinfo.py tests/unit/lower/test_opinfo.py tests/unit/autodiff/test_opinfo.py
 
+# Each process of a test would else compile our sources anew, half of its time.
+unexport PYTHONDONTWRITEBYTECODE
+
 PY    := $(VENV)/bin/python
 PIP   := $(PY) -m pip install -qq --disable-pip-version-check
 BUILD := $(wildcard src/framefuse/native/*.c src/framefuse/native/*.h) setup.py

@@ -24,7 +24,7 @@ fast = framefuse.compile(model, options={"check": False})
 if action == "load":
     assert framefuse.load_cache(path, key="between us") > 2
 x = torch.randn(4, 8)
-torch.testing.assert_close(fast(x), model(x))
+assert torch.allclose(fast(x), model(x), 1e-4, 1e-6)
 fast(x).sum().backward()
 if action == "save":
     print(framefuse.save_cache(path, key="between us"))

@@ -549,6 +549,7 @@ import framefuse
 from framefuse.backends.registry import own
 from framefuse.driver import tree
 from framefuse.driver.programs import later
+from framefuse.driver.wiring import load_stages
 from torch import nn
 
 recorded = []
@@ -574,13 +575,17 @@ def work():
     for rows in (4, 4):
         x = torch.randn(rows, 8)
         with torch.no_grad():
-            torch.testing.assert_close(fast(x), net(x))
+            ours, theirs = fast(x), net(x)
+            # assert_close would import torch.distributed, most of the time of a process
+            assert all(torch.allclose(ours[name], theirs[name], 1e-4, 1e-5) for name in ("out", "mean"))
     found = not recorded
     assert framefuse.explain(fast).hits == 1 + found
     os.write(1, b"found\\n" if found else b"made\\n")
     later.PROCESS.finish()
 
-own("native")
+own("native")  # imported once, as the stages and the report are, for all children
+load_stages()
+import framefuse.explain.report
 children = []
 for _ in range(int(sys.argv[1])):
     child = os.fork()
