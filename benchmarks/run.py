@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,8 +46,9 @@ class Bench:
     """One row of the table below.
 
     `add_options` declares what only this benchmark has; `steps` and `measure` take the options and the names of the
-    compilers; `findings` says in words what the rows show; `plot` draws them. `rest` has the title and the fields of a
-    second table, where one has not the room; ``shown`` are the rows for the screen.
+    compilers, and rows that `measure` gives one by one are saved as they come; `findings` says in words what the rows
+    show; `plot` draws them. `rest` has the title and the fields of a second table, where one has not the room;
+    ``shown`` are the rows for the screen.
     """
 
     name: str
@@ -56,7 +57,7 @@ class Bench:
     fields: Sequence[Field]
     add_options: Callable[[argparse.ArgumentParser], None]
     steps: Callable[[Options, Sequence[str]], int]
-    measure: Callable[[Say, Options, Sequence[str]], list[Row]]
+    measure: Callable[[Say, Options, Sequence[str]], Iterable[Row]]
     findings: Callable[[Sequence[Row]], list[str]] = lambda rows: []
     plot: Callable[[Sequence[Row], Path, str], None] | None = None
     rest: tuple[str, Sequence[Field]] | None = None
@@ -415,9 +416,13 @@ def compilers_of(name: str, options: Options, console: Console) -> list[str]:
 
 def present(bench: Bench, options: Options, compilers: Sequence[str], console: Console) -> tuple[list[Row], list[Path]]:
     """Measures, shows and saves one benchmark; returns its rows and the files written, the plot last."""
+    caption, rows = hardware(getattr(options, "device", "cpu")), list[Row]()
     with progress(console, bench.steps(options, compilers)) as say:
-        rows = bench.measure(say, options, compilers)
-    caption = hardware(getattr(options, "device", "cpu"))
+        measured = bench.measure(say, options, compilers)
+        for row in measured:
+            rows.append(row)
+            if not isinstance(measured, Sequence):  # hours of measuring may end early
+                save(options.out, bench.name, bench.title, bench.fields, rows, caption)
     show(console, bench.title, bench.fields, bench.shown(rows))
     if bench.rest is not None:
         console.print()

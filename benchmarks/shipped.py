@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,47 +27,60 @@ from benchmarks.processes import ROOT
 from benchmarks.timing import Arguments, Column, interleaved, timed
 
 Function = Callable[..., Any]
+Inputs = Sequence[Arguments]
 PASSES = 15
 CALLS = 4  # with inputs of their own, in each pass
 
 
-def exported(function: Function, inputs: Arguments, folder: Path) -> Function:
+def exported(function: Function, inputs: Inputs, folder: Path) -> Function:
     """The program as framefuse exports it."""
-    framefuse.export(function, inputs, folder / "framefuse.so")
+    framefuse.export(function, inputs[0], folder / "framefuse.so")
     loaded: Function = framefuse.load(folder / "framefuse.so", threads=torch.get_num_threads())
     return loaded
 
 
-def compiled(function: Function, inputs: Arguments, folder: Path) -> Function:
+def compiled(function: Function, inputs: Inputs, folder: Path) -> Function:
     """As framefuse compiles it in this process."""
     fast: Function = framefuse.compile(function)
     return fast
 
 
-def torch_compiled(function: Function, inputs: Arguments, folder: Path) -> Function:
+def torch_compiled(function: Function, inputs: Inputs, folder: Path) -> Function:
     """As torch.compile does."""
     return torch.compile(function)
 
 
-def aot_inductor(function: Function, inputs: Arguments, folder: Path) -> Function:
+def aot_inductor(function: Function, inputs: Inputs, folder: Path) -> Function:
     """As AOTInductor packages it."""
     inductor = importlib.import_module("torch._inductor")
-    program = torch.export.export(_module(function), inputs)
+    program = torch.export.export(_module(function), inputs[0], dynamic_shapes=changing(inputs))
     loaded: Function = inductor.aoti_load_package(
         inductor.aoti_compile_and_package(program, package_path=str(folder / "inductor.pt2"))
     )
     return loaded
 
 
-def onnx_runtime(function: Function, inputs: Arguments, folder: Path) -> Function:
+def onnx_runtime(function: Function, inputs: Inputs, folder: Path) -> Function:
     """As ONNX Runtime's CPU build runs it."""
     runtime = importlib.import_module("onnxruntime")
-    torch.onnx.export(_module(function), inputs, str(folder / "program.onnx"), dynamo=True)
+    path = str(folder / "program.onnx")
+    torch.onnx.export(_module(function), inputs[0], path, dynamo=True, dynamic_shapes=changing(inputs))
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    session = runtime.InferenceSession(str(folder / "program.onnx"), options, providers=["CPUExecutionProvider"])
+    session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     names = [each.name for each in session.get_inputs()]
     return lambda *given: session.run(None, dict(zip(names, (each.numpy() for each in given), strict=True)))
+
+
+def changing(inputs: Inputs) -> tuple[dict[int, Any], ...] | None:
+    """The dimensions of each argument that calls give in several sizes, for those who must be told; None without any.
+    """
+    found = tuple(
+        {d: torch.export.Dim.DYNAMIC for d, sizes in enumerate(zip(*(each.shape for each in given), strict=True))
+         if len(set(sizes)) > 1}
+        for given in zip(*inputs, strict=True)
+    )  # fmt: skip
+    return found if any(found) else None
 
 
 CONTESTANTS = {
@@ -89,7 +102,7 @@ def shipped(name: str, contestants: list[str]) -> dict[str, Any]:
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
         for each in contestants:
             try:
-                made = CONTESTANTS[each](function, inputs[0], Path(folder))
+                made = CONTESTANTS[each](function, inputs, Path(folder))
                 for arguments in inputs:
                     made(*arguments)
             except Exception as error:  # whatever another library raises, the others are still worth measuring

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import shipped
@@ -68,11 +68,10 @@ def steps(targets: Sequence[str], compilers: Sequence[str]) -> int:
     return len(targets) * (2 * len(compilers) + 1)
 
 
-def start(say: Say, targets: Sequence[str], compilers: Sequence[str], threads: int) -> list[Row]:
-    """One row for each target."""
-    return [
-        {**measure(target, say, compilers, threads), **exports(target, say, compilers, threads)} for target in targets
-    ]
+def start(say: Say, targets: Sequence[str], compilers: Sequence[str], threads: int) -> Iterator[Row]:
+    """One row for each target, as it is measured."""
+    for target in targets:
+        yield {**measure(target, say, compilers, threads), **exports(target, say, compilers, threads)}
 
 
 def exports(target: str, say: Say, compilers: Sequence[str], threads: int) -> Row:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import argparse
 
-from benchmarks import shipped, start
+import pytest
+import torch
+from rich.console import Console
+
+from benchmarks import run, shipped, start
 from benchmarks.report import number
 
 
@@ -25,6 +29,26 @@ def test_findings_name_what_is_over_the_limit(monkeypatch) -> None:
         "a without onnx (no)",
         "warm first calls more than 50 ms above eager's: a 51",
     ]
+
+
+def test_rows_are_saved_as_they_are_measured(monkeypatch, tmp_path) -> None:
+    def measure(target, *given):
+        if target != "mlp":
+            raise KeyboardInterrupt
+        return {"model": target, "framefuse_warm_ms": 3.0}
+
+    monkeypatch.setattr(start, "measure", measure)
+    monkeypatch.setattr(start, "exports", lambda *given: {})
+    options = argparse.Namespace(only=["mlp", "bert"], threads=1, out=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        run.present(run.BY_NAME["start"], options, ["framefuse"], Console(quiet=True))
+    assert (tmp_path / "start.csv").read_text().splitlines()[1].startswith("mlp,3.0,")
+
+
+def test_dimensions_of_several_sizes_are_told() -> None:
+    calls = [(torch.ones(rows, 3), torch.ones(2)) for rows in (1, 2, 2)]
+    assert shipped.changing(calls) == ({0: torch.export.Dim.DYNAMIC}, {})
+    assert shipped.changing(calls[1:]) is None
 
 
 def test_what_imports_cost() -> None:
