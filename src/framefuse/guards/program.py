@@ -9,597 +9,83 @@ so that another parameter of the same kind needs no new trace.
 
 from __future__ import annotations
 
-import math
-import types
-from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
-import torch
-
-from framefuse import _native
-from framefuse.guards.arithmetic import Arithmetic
 from framefuse.guards.check import Texts
-from framefuse.guards.instructions import same_atom
-from framefuse.guards.members import Dicts, Members
-from framefuse.guards.source_nodes import MISSING, Instruction, Node, Nodes, Part, can_change_class, held_below, resolve
-from framefuse.ir.classes import immutable
-from framefuse.ir.comparisons import RealRelation, Relation
-from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec
+from framefuse.guards.fact_checks import add
+from framefuse.guards.registers import Builder, Granted
+from framefuse.guards.source_nodes import Instruction, Part
+from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.guards import Guards
-from framefuse.ir.numbers import Expr, Real, Symbol, Whole
 from framefuse.ir.plan import GuardProgram
-from framefuse.ir.values import Value
-
-# What a program rests on without a check, or was made by: the kind, and two values.
-#   "lies"      (a tuple or method, the kind of place, its key), and what lies there for good
-#   "held"      a source, and what it held when the program was made: no fact states it, the program checks it
-#   "content"   an object and its dict of attributes; "globals", "builtins": a function and its dicts of names
-#   "type"      an object and its class, which cannot be assigned
-#   "atom"      an atom that lies somewhere for good, and an equal one; "length": a container and its length
-#   "known"     an object that was compared with others when the program was made, and None
-Granted = tuple[str, Value, Value]
-
-
-@dataclass(eq=False, slots=True)  # thousands are made: frozen ones would take twice as long
-class Reason:
-    """Why a place is compared with an object: printed without the object's own text where that may be long."""
-
-    source: Source
-    value: Value
-
-    def __str__(self) -> str:
-        short = self.value is None or isinstance(self.value, (bool, type, torch.dtype))
-        return f"{self.source} is {self.value!r}" if short else f"{self.source} is the object seen"
 
 
 def build(assumptions: Assumptions, arguments: int = 0, sources: Iterable[Source] = ()) -> Guards:
     """The program that checks ``assumptions`` and leaves their tensors and ``sources`` in registers.
 
     ``arguments`` is the number of bound arguments, if the caller wants fewer to be refused at once (0: not stated).
-    Raises ValueError for a fact that FACTS does not have.
+    Raises ValueError for a fact that no rule checks.
     """
-    return _Builder(assumptions).build(arguments, sources)
+    return _built(Builder(assumptions), arguments, sources)
 
 
 def build_portable(assumptions: Assumptions, sources: Iterable[Source]) -> tuple[Guards, Sequence[Granted]]:
     """What :func:`build` makes, and what another process has to find the same to use the program as it is."""
-    builder = _Builder(assumptions)
-    guards = builder.build(0, sources)
+    builder = Builder(assumptions)
+    guards = _built(builder, 0, sources)
     return guards, builder.granted
 
 
-class _Builder:
-    """Collects instructions by when they may run: constants, arguments, words and blocks, then what stands on their
-    registers.
-    """
-
-    def __init__(self, assumptions: Assumptions) -> None:
-        self.assumptions = assumptions
-        self.nodes = Nodes(assumptions.facts)
-        self.numbers = Arithmetic()
-        self.constants, self.front, self.words, self.late = Part(), Part(), Part(), Part()
-        self.blocks: dict[int, Part] = {}
-        self.held: dict[int, int] = {}
-        self.registers = 0
-        self.repeats: list[tuple[int, int, str]] = []
-        self.done: set[tuple[Hashable, ...]] = set()
-        self.dicts: Dicts = {}
-        self.free_members: frozenset[tuple[type, str]] | None = None
-        self.granted: list[Granted] = []
-        self.types = {id(self.nodes.node(f.source)): f.value for f in assumptions.facts if f.kind == "type"}
-
-    def build(self, arguments: int, sources: Iterable[Source]) -> Guards:
-        inputs = self.assumptions.inputs
-        if arguments > 0:
-            self.load(self.nodes.node(Source("arg", None, arguments - 1)))
-        for given in inputs:
-            if given.source.is_argument:
-                self.tensor(given.source, given.spec)
-        for fact in self.assumptions.facts:
-            if fact.source.is_argument:
-                self.fact(fact)
-        early = self.relations(self.assumptions.relations, self.assumptions.comparisons)
-        for fact in self.assumptions.facts:
-            if not fact.source.is_argument:
-                self.fact(fact)
-        for given in inputs:
-            if not given.source.is_argument:
-                self.tensor(given.source, given.spec)
-        register_of = {given.source: self.load(self.nodes.node(given.source)) for given in inputs}
-        register_of.update((source, self.load(self.nodes.node(source))) for source in sources)
-        last = self.relations(
-            [r for r in self.assumptions.relations if r not in early.stated],
-            [r for r in self.assumptions.comparisons if r not in early.stated],
-        )
-        for relation in (*self.assumptions.relations, *self.assumptions.comparisons):
-            if relation not in early.stated | last.stated:
-                raise ValueError(f"no fact binds the numbers of {relation}")
-        program = self.assemble(
-            [self.constants, self.front, early.part, self.words, *self.blocks.values(), self.late, last.part]
-        )
-        return Guards(program, dict(self.numbers.number_of), register_of)
-
-    def assemble(self, parts: list[Part]) -> GuardProgram:
-        """All parts in order, those of long-lived dicts and types as watch blocks."""
-        instructions: list[Instruction] = []
-        reasons: list[object] = []
-        for part in parts:
-            if part.subject is not None:
-                instructions.append(("watch", part.subject, len(part.instructions)))
-                reasons.append("unchanged since the last check")
-            instructions += part.instructions
-            reasons += part.reasons
-        state = self.assumptions.state
-        return GuardProgram(state, tuple(instructions), self.registers, self.numbers.count, Texts(tuple(reasons)))
-
-    # ---- registers ----
-
-    def fresh(self) -> int:
-        self.registers += 1
-        return self.registers - 1
-
-    def constant(self, value: Value) -> int:
-        """The register of a long-lived object."""
-        register = self.held.get(id(value))
-        if register is None:
-            register = self.held[id(value)] = self.fresh()
-            self.constants.add("a long-lived object", "object", register, value)
-        return register
-
-    def block(self, subject: dict[str, Value] | type) -> Part:
-        """The instructions that depend on this dict or type only."""
-        part = self.blocks.get(id(subject))
-        if part is None:
-            part = self.blocks[id(subject)] = Part(subject)
-        return part
-
-    def settle(self, node: Node) -> bool:
-        """Makes sure that the program checks the identity of what ``node`` holds; False where that is no long-lived
-        object.
-
-        A tensor, or a tuple or list of which only the type is stated, is not held to its identity unless a fact says
-        so: another one of its kind will do.
-        """
-        if node.settled:
-            return True
-        held = resolve(node)
-        if held is MISSING or (not node.stated and (_is_tensor(held) or self.types.get(id(node)) in BY_CONTENT)):
-            return False
-        if node.base is not None:
-            self.settle(node.base)
-        self.pin(node)
-        return True
-
-    def pin(self, node: Node) -> None:
-        """Loads the node and compares it with the object that it must be."""
-        base, kind = node.base, node.source.kind
-        if base is not None and base.settled and self.fixed(base.known, kind) and resolve_again(node) is node.known:
-            node.settled = True
-            self.granted.append(("lies", (base.known, kind, node.source.key), node.known))
-            return
-        if not node.stated:
-            self.granted.append(("held", node.source, node.known))
-        if kind == "type" and base is not None and base.settled:
-            self.words.add(Fact(base.source, "type", node.known), "type_is", self.constant(base.known), node.known)
-        else:
-            register = self.load(node)
-            assert node.where is not None, "what is loaded is loaded somewhere"
-            node.where.add(Reason(node.source, node.known), "is", register, node.known)
-        node.settled = True
-
-    @staticmethod
-    def fixed(holder: Value, kind: str) -> bool:
-        """Whether what ``kind`` reads of this very object can never change."""
-        return (kind == "item" and isinstance(holder, tuple)) or (
-            kind in ("func", "self") and isinstance(holder, types.MethodType)
-        )
-
-    def load(self, node: Node) -> int:
-        """The register that holds what the node holds at each call."""
-        if node.settled or self.lies_fast(node):
-            return self.constant(node.known)
-        if node.register < 0:
-            node.where, instruction = self.read(node)
-            node.register = self.fresh()
-            node.where.add(node.source, instruction[0], node.register, *instruction[1:])
-        return node.register
-
-    def lies_fast(self, node: Node) -> bool:
-        """Whether the program settles what the node holds; so does what lies in a long-lived tuple or method."""
-        base = node.base
-        if not node.settled and node.source.kind in FAST and base is not None and resolve(node) is not MISSING:
-            fit = resolve_again(node) is node.known and not _is_tensor(node.known)
-            node.settled = fit and self.fixed(base.known, node.source.kind) and self.settle(base)
-            if node.settled:
-                self.granted.append(("lies", (base.known, node.source.kind, node.source.key), node.known))
-        return node.settled
-
-    def read(self, node: Node) -> tuple[Part, Instruction]:
-        """The instruction that reads the node, less its destination, and the part in which it stands."""
-        kind, key, base = node.source.kind, node.source.key, node.base
-        if base is None:
-            if kind != "arg":
-                raise ValueError(f"no source begins with {kind}")
-            return self.front, ("arg", key)
-        if self.settle(base):
-            if node.key is not None:
-                return self.late, ("entry", self.constant(base.known), self.load(node.key))
-            return self.read_held(kind, base.known, key)
-        holder = self.load(base)
-        part = self.front if base.where is self.front else self.late
-        if kind == "attr":
-            between = self.fresh()
-            part.add(Source("dict", base.source), "dict", between, holder)
-            return part, ("item_dict", between, key)
-        if kind == "item":
-            return part, ("item_dict" if self.is_dict(base, key) else "item_seq", holder, key)
-        if kind == "grad":
-            return part, ("getattr", holder, "grad")
-        if node.key is not None:
-            other = self.load(node.key)
-            return (part if node.key.where is self.front else self.late), ("entry", holder, other)
-        return part, (kind, holder) if kind in ("dict", "type", "func", "self") else (kind, holder, key)
-
-    def is_dict(self, base: Node, key: Value) -> bool:
-        """Whether an argument of unknown content is read as a dict: by its type fact, else by the key."""
-        known = self.types.get(id(base))
-        return issubclass(known, dict) if known is not None else type(key) is not int
-
-    def read_held(self, kind: str, holder: Value, key: Value) -> tuple[Part, Instruction]:
-        """The same below a long-lived object."""
-        if kind == "attr":
-            content = self.content(holder)
-            return self.block(content), ("item_dict", self.constant(content), key)
-        if kind == "item" and isinstance(holder, dict):
-            return self.block(holder), ("item_dict", self.constant(holder), key)
-        if kind == "global" and isinstance(holder, types.FunctionType):
-            names = self.names(holder, key)
-            return self.block(names), ("item_dict", self.constant(names), key)
-        register = self.constant(holder)
-        if kind == "type_attr" and isinstance(holder, type):
-            return self.block(holder), ("type_attr", register, key)
-        if kind == "item":
-            return self.words, ("item_seq", register, key)
-        if kind in ("dict", "cell", "func", "self", "type"):
-            return self.words, (kind, register, key) if kind == "cell" else (kind, register)
-        if kind == "context":
-            return self.late, ("context", register)
-        return self.late, ("getattr", register, "grad" if kind == "grad" else key)
-
-    def content(self, holder: Value) -> dict[str, Value]:
-        """The instance dict of a long-lived object, with the check that it is still that dict."""
-        content = _native.instance_dict(holder)
-        if content is None:
-            raise ValueError(f"{type(holder).__name__} objects have no attributes of their own")
-        if ("dict", id(holder)) not in self.done:
-            self.done.add(("dict", id(holder)))
-            self.granted.append(("content", holder, content))
-            between = self.fresh()
-            self.words.add("the attributes of a long-lived object", "dict", between, self.constant(holder))
-            self.words.add("the attributes of a long-lived object are still that dict", "is", between, content)
-        return content
-
-    def names(self, function: types.FunctionType, name: str) -> dict[str, Value]:
-        """The dict in which a function finds the global ``name``; if that is its builtins, the globals must lack it."""
-        self.granted.append(("globals", function, function.__globals__))
-        if name in function.__globals__:
-            return function.__globals__
-        self.once(
-            self.block(function.__globals__), f"no global {name}", "absent", self.constant(function.__globals__), name
-        )
-        builtins: dict[str, Value] = getattr(function, "__builtins__")  # noqa: B009
-        self.granted.append(("builtins", function, builtins))
-        return builtins
-
-    def once(self, part: Part, reason: object, *instruction: Value) -> None:
-        """Adds an instruction that may be stated by several facts."""
-        mark: tuple[Hashable, ...]
-        if len(instruction) == 3 and type(instruction[2]) is str:  # most are names that are absent
-            mark = (id(part), *instruction)
-        else:
-            mark = (id(part), instruction[0], instruction[1], *map(repr, instruction[2:]))
-        if mark not in self.done:
-            self.done.add(mark)
-            part.add(reason, *instruction)
-
-    # ---- facts ----
-
-    def fact(self, fact: Fact) -> None:
-        """Adds the checks of one fact."""
-        rule = RULES.get(fact.kind)
-        if rule is None:
-            raise ValueError(f"no fact {fact.kind!r}")
-        rule(self, fact, self.nodes.node(fact.source))
-
-    def identity(self, fact: Fact, node: Node) -> None:
-        if node.known is fact.value:
-            self.settle(node)
-            return
-        register = self.load(node)
-        (node.where or self.late).add(Reason(node.source, fact.value), "is", register, fact.value)
-
-    def type_of(self, fact: Fact, node: Node) -> None:
-        if self.settle_held(node) or self.lies_fast(node):
-            if can_change_class(node.known) or type(node.known) is not fact.value:
-                self.once(self.words, fact, "type_is", self.constant(node.known), fact.value)
-            else:
-                self.granted.append(("type", node.known, fact.value))
-            return
-        register = self.load(node)
-        movable = node.where is not self.front and can_change_class(_instance_like(fact.value))
-        (self.late if movable else node.where or self.late).add(fact, "type_is", register, fact.value)
-
-    def settle_held(self, node: Node) -> bool:
-        """Settles a node that its own facts or its children identify; a place that is only looked at stays a load."""
-        return node.settled or (node.stated and self.settle(node))
-
-    def atom(self, fact: Fact, node: Node) -> None:
-        register = self.load(node)
-        if not node.settled or not same_atom(node.known, fact.value):
-            (node.where or self.late).add(fact, f"{fact.kind}_eq", register, fact.value)
-        else:
-            self.granted.append(("atom", node.known, fact.value))
-
-    def answer(self, fact: Fact, node: Node) -> None:
-        """What a function gives for a string, whichever it is."""
-        register = self.load(node)
-        (node.where or self.late).add(fact, "answer", register, fact.value)
-
-    def content_of(self, fact: Fact, node: Node) -> None:
-        """Length, keys, presence: of a long-lived dict in its own block, of a list as a word."""
-        arguments = (fact.value,)
-        if self.settle(node):
-            held = node.known
-            register = self.constant(held)
-            if isinstance(held, dict):
-                ordered = fact.kind != "keys" or type(held).__iter__ is dict.__iter__
-                self.once(self.block(held) if ordered else self.late, fact, fact.kind, register, *arguments)
-            elif isinstance(held, (list, set, deque)) or fact.kind != "length" or len(held) != fact.value:
-                self.once(self.words if isinstance(held, list) else self.late, fact, fact.kind, register, *arguments)
-            else:
-                self.granted.append(("length", held, fact.value))
-            return
-        register = self.load(node)
-        (self.front if node.where is self.front else self.late).add(fact, fact.kind, register, *arguments)
-
-    def type_absent(self, fact: Fact, node: Node) -> None:
-        held = self.settle(node) and isinstance(node.known, type)
-        register = self.load(node)
-        part = self.block(node.known) if held else self.front if node.where is self.front else self.late
-        part.add(fact, "type_absent", register, fact.value)
-
-    def bare(self, fact: Fact, node: Node) -> None:
-        """Names without an entry, and empty dicts: these are looked at on every call, without blocks of their own."""
-        if self.settle(node):
-            content = self.content(node.known)
-            self.block(content).add(fact, "bare", self.constant(content), *fact.value)
-            return
-        holder, between = self.load(node), self.fresh()
-        self.late.add(Source("dict", node.source), "dict", between, holder)
-        self.late.add(fact, "bare", between, *fact.value)
-
-    def unset(self, fact: Fact, node: Node) -> None:
-        base, kind, key = node.base, node.source.kind, node.source.key
-        if base is None:
-            raise ValueError("an argument is never unset")
-        if not self.settle(base):
-            register = self.load(base)
-            (self.front if base.where is self.front else self.late).add(fact, "unset", register, kind, key)
-        elif kind == "attr":
-            content = self.content(base.known)
-            self.once(self.block(content), fact, "absent", self.constant(content), key)
-        elif kind == "item" and isinstance(base.known, dict):
-            self.once(self.block(base.known), fact, "absent", self.constant(base.known), key)
-        else:
-            self.once(self.late, fact, "unset", self.constant(base.known), kind, key)
-
-    def number(self, fact: Fact, node: Node) -> None:
-        register = self.load(node)
-        number = self.bind(fact.value, str(fact.source))
-        part = node.where or self.late
-        if fact.kind == "scalar" and part is not self.front:
-            part = self.late  # an element changes without the place that holds the tensor
-        part.add(fact, fact.kind, register, number)
-
-    def count(self, fact: Fact, node: Node) -> None:
-        """A length as a number: it changes without the place that holds the container."""
-        number = self.bind(fact.value, f"len({fact.source})")
-        if self.settle(node):
-            part = self.block(node.known) if isinstance(node.known, dict) else self.late
-            part.add(fact, "count", self.constant(node.known), number)
-            return
-        register = self.load(node)
-        (self.front if node.where is self.front else self.late).add(fact, "count", register, number)
-
-    def code(self, fact: Fact, node: Node) -> None:
-        held = self.settle(node)
-        register = self.load(node)
-        part = self.words if held else self.front if node.where is self.front else self.late
-        part.add(fact, "code", register, *fact.value)
-
-    def pair(self, fact: Fact, node: Node) -> None:
-        """Two places hold the same or different objects."""
-        other = self.nodes.node(fact.value)
-        for each in (node, other):
-            self.settle_held(each)
-        if node.settled and other.settled and fact.kind != "disjoint":
-            if (node.known is other.known) == (fact.kind == "same"):
-                self.granted += (("known", each.known, None) for each in (node, other))
-                return
-        self.late.add(fact, fact.kind, self.load(node), self.load(other))
-
-    def apart(self, fact: Fact, node: Node) -> None:
-        """Tensors that are written share no memory with each other or with any other one."""
-        written, rest = fact.value
-        specs = {id(given.source): given.spec for given in self.assumptions.inputs}
-        nodes = [(self.nodes.node(source), specs.get(id(source))) for source in (*written, *rest)]
-        registers = tuple(self.load(each) for each, _ in nodes)
-        spans = tuple(-1 if spec is None else span(spec) for _, spec in nodes)
-        self.late.add(fact, "apart", registers, len(written), spans)
-
-    def distinct(self, fact: Fact, node: Node) -> None:
-        """No two of these places hold one object."""
-        nodes = [node, *map(self.nodes.node, fact.value)]
-        for each in nodes:
-            self.settle_held(each)
-        if all(each.settled for each in nodes) and len({id(each.known) for each in nodes}) == len(nodes):
-            self.granted += (("known", each.known, None) for each in nodes)
-            return
-        self.late.add(fact, "distinct", tuple(map(self.load, nodes)))
-
-    def version(self, fact: Fact, node: Node) -> None:
-        if not self.settle(node):
-            raise ValueError("the version of a type that is no long-lived object")
-        self.once(self.late, fact, "version", self.constant(node.known), self.members(node.known))
-
-    def members(self, kind: type) -> tuple[int, Members]:
-        """The version tag of a type, and what decides when it has moved."""
-        if self.free_members is None:
-            self.free_members = frozenset(
-                (base, fact.source.key)
-                for fact in self.assumptions.facts
-                if fact.kind in ("integer", "real") and fact.source.kind == "type_attr"
-                for base in _defining(self.nodes.node(fact.source))
-            )
-        return _native.type_tag(kind), Members(kind, self.free_members, self.dicts)
-
-    def tensor_fact(self, fact: Fact, node: Node) -> None:
-        self.tensor(fact.source, fact.value)
-
-    def tensor(self, source: Source, spec: TensorSpec) -> None:
-        """Loads a tensor and checks and binds what its spec says."""
-        node = self.nodes.node(source)
-        register = self.load(node)
-        part = self.front if node.where is self.front else self.late
-        binds: list[tuple[str, int, int]] = []
-        for kind, extents in (("size", spec.sizes), ("stride", spec.strides if spec.order is None else None)):
-            for dimension, extent in enumerate(extents or ()):
-                if isinstance(extent, Symbol):
-                    what = f"{source}.{'shape' if kind == 'size' else 'stride()'}[{dimension}]"
-                    binds.append((kind, dimension, self.bind(extent, what)))
-        part.add(Fact(source, "tensor", spec), "tensor", register, spec, tuple(binds))
-
-    # ---- numbers ----
-
-    def bind(self, symbol: Symbol | str, what: str) -> int:
-        """The number to be set; where the symbol is bound already, another one that must equal it."""
-        number = self.numbers.fresh()
-        first = self.numbers.number_of.setdefault(symbol, number)
-        if first != number:
-            self.repeats.append((first, number, f"{what} == {symbol}"))
-        return number
-
-    def relations(self, relations: Iterable[Relation], comparisons: Iterable[RealRelation]) -> _Stated:
-        """The derived symbols and relations that can be computed from what is bound by now."""
-        part = Part()
-        stated: set[Relation | RealRelation] = set()
-        for left, right, text in self.repeats:
-            part.add(text, "relation", "==", left, right)
-        self.repeats.clear()
-        bound = self.numbers.number_of
-        for symbol, value in self.assumptions.definitions:
-            if symbol not in bound and value.names <= bound.keys():
-                bound[symbol] = self.compute(part, value, f"{symbol} = {value}")
-        for relation in relations:
-            if relation.left.symbols | relation.right.symbols <= bound.keys():
-                left, right = (self.compute(part, side, side) for side in (relation.left, relation.right))
-                part.add(relation, "relation", relation.op, left, right)
-                stated.add(relation)
-        for comparison in comparisons:
-            if comparison.names <= bound.keys():
-                left, right = (self.compute(part, side, side) for side in (comparison.left, comparison.right))
-                part.add(comparison, "real_relation", comparison.op, left, right, comparison.holds)
-                stated.add(comparison)
-        return _Stated(part, stated)
-
-    def compute(self, part: Part, value: Expr | Real | Whole, reason: object) -> int:
-        if isinstance(value, Whole):
-            number = self.numbers.whole(value)
-        else:
-            number = self.numbers.real(value) if isinstance(value, Real) else self.numbers.expression(value)
-        for instruction in self.numbers.emitted:
-            part.add(reason, *instruction)
-        self.numbers.emitted.clear()
-        return number
+def _built(builder: Builder, arguments: int, sources: Iterable[Source]) -> Guards:
+    inputs = builder.assumptions.inputs
+    if arguments > 0:
+        builder.load(builder.nodes.node(Source("arg", None, arguments - 1)))
+    for given in inputs:
+        if given.source.is_argument:
+            builder.tensor(given.source, given.spec)
+    for fact in builder.assumptions.facts:
+        if fact.source.is_argument:
+            add(builder, fact)
+    early = builder.relations(builder.assumptions.relations, builder.assumptions.comparisons)
+    for fact in builder.assumptions.facts:
+        if not fact.source.is_argument:
+            add(builder, fact)
+    for given in inputs:
+        if not given.source.is_argument:
+            builder.tensor(given.source, given.spec)
+    register_of = {given.source: builder.load(builder.nodes.node(given.source)) for given in inputs}
+    register_of.update((source, builder.load(builder.nodes.node(source))) for source in sources)
+    last = builder.relations(
+        [r for r in builder.assumptions.relations if r not in early.stated],
+        [r for r in builder.assumptions.comparisons if r not in early.stated],
+    )
+    for relation in (*builder.assumptions.relations, *builder.assumptions.comparisons):
+        if relation not in early.stated | last.stated:
+            raise ValueError(f"no fact binds the numbers of {relation}")
+    program = _assembled(
+        builder,
+        [
+            builder.constants,
+            builder.front,
+            early.part,
+            builder.words,
+            *builder.blocks.values(),
+            builder.late,
+            last.part,
+        ],
+    )
+    return Guards(program, dict(builder.numbers.number_of), register_of)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stated:
-    part: Part
-    stated: set[Relation | RealRelation]
-
-
-def _defining(place: Node) -> list[type]:
-    """The class on which an attribute of a long-lived type lies."""
-    holder = resolve(place.base) if place.base is not None else MISSING
-    if not isinstance(holder, type):
-        return []
-    return [base for base in holder.__mro__ if place.source.key in vars(base)][:1]
-
-
-def _is_tensor(held: Value) -> bool:
-    return torch.Tensor in type(held).__mro__  # issubclass asks the metaclass of tensors, ten times as long
-
-
-def resolve_again(node: Node) -> Value:
-    """What the place holds now, whatever was assumed of it."""
-    return MISSING if node.base is None else held_below(node)
-
-
-def span(spec: TensorSpec) -> int:
-    """The bytes between the first and the last element, -1 where sizes are free."""
-    sizes = [size for size in spec.sizes if isinstance(size, int)]
-    if len(sizes) != len(spec.sizes):
-        return -1
-    if 0 in sizes:
-        return 0
-    if spec.order is not None:
-        return math.prod(sizes) * spec.dtype.size
-    strides = [stride for stride in spec.strides or () if isinstance(stride, int)]
-    if len(strides) != len(sizes):
-        return -1
-    return (1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))) * spec.dtype.size
-
-
-class _Movable:
-    """An instance of a class made at run time."""
-
-
-def _instance_like(kind: type) -> Value:
-    """Something whose class can be changed just when that of instances of ``kind`` can."""
-    return _Movable() if not immutable(kind) or issubclass(kind, types.ModuleType) else 0
-
-
-BY_CONTENT = (tuple, list)  # whose identity a fact says, or nobody does
-FAST = frozenset(("item", "func", "self"))  # what of a holder may never change
-RULES: dict[str, Callable[[_Builder, Fact, Node], None]] = {
-    "is": _Builder.identity,
-    "type": _Builder.type_of,
-    "int": _Builder.atom,
-    "float": _Builder.atom,
-    "str": _Builder.atom,
-    "answer": _Builder.answer,
-    "length": _Builder.content_of,
-    "keys": _Builder.content_of,
-    "absent": _Builder.content_of,
-    "present": _Builder.content_of,
-    "type_absent": _Builder.type_absent,
-    "bare": _Builder.bare,
-    "unset": _Builder.unset,
-    "tensor": _Builder.tensor_fact,
-    "integer": _Builder.number,
-    "real": _Builder.number,
-    "scalar": _Builder.number,
-    "count": _Builder.count,
-    "address": _Builder.number,
-    "code": _Builder.code,
-    "same": _Builder.pair,
-    "different": _Builder.pair,
-    "disjoint": _Builder.pair,
-    "apart": _Builder.apart,
-    "distinct": _Builder.distinct,
-    "version": _Builder.version,
-}
-
-__all__ = ["Fact", "Guards", "Input", "Texts", "build", "build_portable"]
+def _assembled(builder: Builder, parts: list[Part]) -> GuardProgram:
+    """All parts in order, those of long-lived dicts and types as watch blocks."""
+    instructions: list[Instruction] = []
+    reasons: list[object] = []
+    for part in parts:
+        if part.subject is not None:
+            instructions.append(("watch", part.subject, len(part.instructions)))
+            reasons.append("unchanged since the last check")
+        instructions += part.instructions
+        reasons += part.reasons
+    state = builder.assumptions.state
+    return GuardProgram(state, tuple(instructions), builder.registers, builder.numbers.count, Texts(tuple(reasons)))

@@ -19,6 +19,7 @@ from framefuse.codegen.llvm.builder import Builder
 from framefuse.driver import passes as driver_passes
 from framefuse.fuse import passes as fuse_passes
 from framefuse.fuse.memory import in_place
+from framefuse.guards import fact_checks
 from framefuse.guards import program as guards
 from framefuse.ir import ops
 from framefuse.ir.passes import Pass
@@ -62,7 +63,7 @@ def _code(name: str, function: Callable[..., Any], table: dict[str, Any] = point
 
 def _unguarded(kind: str) -> Callable[[Patch], None]:
     """A kind of fact that no guard checks."""
-    return lambda patch: patch.setitem(guards.RULES, kind, lambda builder, fact, node: None)
+    return lambda patch: patch.setitem(fact_checks.RULES, kind, lambda builder, fact, node: None)
 
 
 def _in_fuse(change: Callable[[Any, Any], Any]) -> Callable[[Patch], None]:

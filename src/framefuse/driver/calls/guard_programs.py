@@ -15,7 +15,8 @@ from framefuse.driver.programs.records import Unstorable, read, written
 from framefuse.guards.check import Texts
 from framefuse.guards.instructions import same_atom
 from framefuse.guards.members import Dicts, Members
-from framefuse.guards.program import Granted, build_portable
+from framefuse.guards.program import build_portable
+from framefuse.guards.registers import Granted
 from framefuse.guards.source_nodes import can_change_class, held_in
 from framefuse.ir.classes import immutable
 from framefuse.ir.facts import Assumptions, Fact, Source

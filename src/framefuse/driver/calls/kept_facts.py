@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from framefuse.driver.calls.descriptions import Made
 from framefuse.driver.calls.objects import Reading, Writing
 from framefuse.driver.programs.records import read, written
-from framefuse.guards.program import Reason
+from framefuse.guards.registers import Reason
 from framefuse.ir.facts import Fact
 from framefuse.ir.values import Value
 
