@@ -33,7 +33,7 @@ from framefuse.ir.passes import Step
 from framefuse.ir.plan import Plan
 from framefuse.ir.schedule import RunKernel, Schedule
 from framefuse.ir.stops import reason
-from framefuse.ir.trace import Build, Trace
+from framefuse.ir.trace import Build, Call, Trace, refs
 from framefuse.ir.tuning import Chosen, total
 from framefuse.ir.values import Arguments, Function, FxBackend, Value
 from framefuse.options import Options
@@ -428,8 +428,15 @@ def _unmarked(lowered: Graph, trace: Trace, options: Options) -> Graph:
 
 
 def _assume_trace(trace: Trace, graph: Graph, options: Options) -> Assumptions:
-    """The trace's own relations; the graph says what the sizes inside are in terms of the inputs' sizes."""
-    return trace.assumptions.with_relations((), graph.values)
+    """The trace's own relations, and those of the graph where a call gave an operand back, since sizes may have decided
+    that; the graph says what the sizes inside are in terms of the inputs' sizes.
+    """
+    relations = graph.relations if any(map(_gives_back, trace.calls)) else ()
+    return trace.assumptions.with_relations(relations, graph.values)
+
+
+def _gives_back(call: Call) -> bool:
+    return not call.written and not {*refs((call.args, call.kwargs))}.isdisjoint(refs(call.result))
 
 
 def _captured(trace: Trace, options: Options) -> Captured:

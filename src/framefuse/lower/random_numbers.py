@@ -51,12 +51,12 @@ def _dropout(
         raise Unsupported("integers")
     if not train or (not isinstance(p, Real) and p == 0):
         return input
-    if input.device != "cpu":  # a kernel of its own there, which draws in another order
-        return _dropout_on_gpu(lo, input, p) if shape is None and not alpha else Shapes((input.shape,))
     count = lo.count(input.shape)
     if lo.size(count) == 0:
         lo.require("==", count, ZERO, "a tensor without elements is not dropped from")
         return input
+    if input.device != "cpu":  # a kernel of its own there, which draws in another order
+        return _dropout_on_gpu(lo, input, p) if shape is None and not alpha else Shapes((input.shape,))
     lo.require("!=", count, ZERO, "a tensor without elements is not dropped from")
     if not isinstance(p, Real) and p == 1:
         return lo.compute(lambda a: a * 0.0, input)
@@ -99,12 +99,11 @@ class DropoutMask:
 
 def _dropout_on_gpu(lo: Lowering, input: Node, p: Value) -> Node | Shapes:
     """at::native_dropout, where eager takes it: the mask by its kernel, its arithmetic with the rest."""
-    kind, count = type_of(input.device), lo.count(input.shape)
-    if kind != "cuda" or not isinstance(p, float) or not 0.0 < p < 1.0 or lo.size(count) == 0:
+    if type_of(input.device) != "cuda" or not isinstance(p, float) or not 0.0 < p < 1.0:
         return Shapes((input.shape,))
     if input not in lo.memory or not lo.is_dense(input):
         return Shapes((input.shape,))
-    lo.require("!=", count, ZERO, "a tensor without elements is not dropped from")
+    lo.require("!=", lo.count(input.shape), ZERO, "a tensor without elements is not dropped from")
     order = lo.order_like(input)
     target = DropoutMask(order, input.dtype.torch, input.device, p)
     mask = lo.draw(target, (input.shape,), BOOL, input.shape, dense_strides(input.shape, order), input.device)

@@ -3,6 +3,7 @@
 import math
 import operator
 
+import pytest
 import torch
 
 import framefuse
@@ -55,6 +56,28 @@ def test_numbers_given_as_arguments_are_inputs():
     x = torch.randn(5)
     numbers = (7, 0.25) if str(found.feeds[1]).startswith("n") else (0.25, 7)
     torch.testing.assert_close(found.module(x, *numbers)[0], f(x, 7, 0.25))
+
+
+@pytest.mark.parametrize(
+    ("function", "rows"),
+    [
+        (lambda x: torch.nn.functional.dropout(x, 0.5), (0, 1, 3, 5, 0)),
+        (lambda x: x.diff(dim=0), (0, 1, 3, 5, 0)),
+        (lambda x: x.diff(n=2, dim=0), (1, 0, 3, 5, 1)),
+        (lambda x: x.sum_to_size(1, 40), (1, 3, 5, 1)),
+        (lambda x: torch.broadcast_tensors(x, torch.ones(3, 40))[0], (3, 1, 3)),
+    ],
+)
+def test_what_sizes_make_the_operand_itself_is_that_at_these_sizes_alone(function, rows):
+    fast = framefuse.compile(function, backend="eager")
+    for count in rows:
+        x = torch.randn(count, 40)
+        torch.manual_seed(count)
+        expected = function(x)
+        torch.manual_seed(count)
+        found = fast(x)
+        torch.testing.assert_close(found, expected)
+        assert (found is x) == (expected is x)
 
 
 def test_functions_of_numbers_reach_the_graph():
