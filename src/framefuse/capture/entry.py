@@ -15,6 +15,7 @@ from framefuse.capture.program.lookups import type_get
 from framefuse.capture.program.versions import CURRENT
 from framefuse.capture.recording.state import refusal
 from framefuse.errors import Reason
+from framefuse.ir.own_class import is_a
 from framefuse.ir.source import written_at
 from framefuse.ir.stops import reason
 from framefuse.ir.trace import Trace
@@ -48,15 +49,15 @@ def entry(function: Function) -> Entry | None:
     """What to interpret for a call of ``function``; None when it is not written in Python."""
     leading: tuple[Value, ...] = ()
     for _ in range(8):
-        if isinstance(function, types.FunctionType):
+        if is_a(function, types.FunctionType):
             return Entry(function, leading)
-        if isinstance(function, types.MethodType):
+        if is_a(function, types.MethodType):
             leading, function = (function.__self__, *leading), function.__func__
             continue
-        if isinstance(function, type):
+        if is_a(function, type):
             return None
         method = type_get(type(function), "__call__")
-        if not isinstance(method, types.FunctionType):
+        if not is_a(method, types.FunctionType):
             return None
         leading, function = (function, *leading), method
     return None

@@ -36,6 +36,7 @@ from framefuse.capture.run import interpreter
 from framefuse.errors import Reason
 from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.native_warnings import Hearing
+from framefuse.ir.own_class import is_a
 from framefuse.ir.source import Line, written_at
 from framefuse.ir.stops import reason
 from framefuse.ir.trace import Build, Effect, Trace, outside
@@ -136,9 +137,9 @@ def _unknown(first: Entry | None) -> Reason | None:
 
 def _begun(function: types.FunctionType, slots: Sequence[Value]) -> Line:
     """Where the user wrote what a call of ``function`` runs: of a module that is called, its ``forward``."""
-    if function is CALL and slots and isinstance(slots[0], torch.nn.Module):
+    if function is CALL and slots and is_a(slots[0], torch.nn.Module):
         forward = type_get(type(slots[0]), "forward")
-        if isinstance(forward, types.FunctionType):
+        if is_a(forward, types.FunctionType):
             return written_at(forward)
     return written_at(function)
 
@@ -487,7 +488,7 @@ def _arguments(sources: Sources, code: types.CodeType, slots: list[Value], owner
 
 def _extra(sources: Sources, source: Source, value: Value) -> Value:
     """``*args`` or ``**kwargs``: made for this call, elements are arguments of their own."""
-    if isinstance(value, tuple):
+    if is_a(value, tuple):
         sources.fact(source, "length", len(value))
         return tuple([sources.guard_value(Source("item", source, n), part, free=True) for n, part in enumerate(value)])
     if value:

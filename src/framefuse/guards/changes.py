@@ -12,6 +12,7 @@ from framefuse import _native
 from framefuse.guards.instructions import is_dense, same_atom
 from framefuse.guards.source_nodes import MISSING
 from framefuse.ir.facts import Assumptions, Input, Source, TensorSpec, before_ones
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 NUMBERS = {"int": int, "float": float}
@@ -57,7 +58,7 @@ def _is_laid_otherwise(spec: TensorSpec, now: Value) -> bool:
         return True
     if spec.order is None and not any(isinstance(stride, int) and stride > 1 for stride in spec.strides or ()):
         return False
-    if not isinstance(now, torch.Tensor) or type(now) is not spec.type:
+    if not is_a(now, torch.Tensor) or type(now) is not spec.type:
         return False
     if now.layout is not torch.strided or now.dim() != len(spec.sizes):
         return False
@@ -70,7 +71,7 @@ def _is_laid_otherwise(spec: TensorSpec, now: Value) -> bool:
 def _was_column(spec: TensorSpec, now: Value) -> bool:
     """Whether a size of 1 that was held at the end of others is another one now."""
     first = before_ones(spec.sizes)
-    if first == len(spec.sizes) or not isinstance(now, torch.Tensor) or now.dim() != len(spec.sizes):
+    if first == len(spec.sizes) or not is_a(now, torch.Tensor) or now.dim() != len(spec.sizes):
         return False
     return any(size != 1 for size in now.shape[first:])
 
@@ -100,12 +101,12 @@ def _read(source: Source, arguments: Sequence[Value], values: dict[Source, Value
     if kind in ("dict", "attr"):
         content = _native.instance_dict(base)
         return MISSING if content is None else content if kind == "dict" else dict.get(content, key, MISSING)
-    if kind == "item" and isinstance(base, dict):
+    if kind == "item" and is_a(base, dict):
         return dict.get(base, key, MISSING)  # looking it up would make an entry of a defaultdict
     if kind == "entry":
         return dict.get(base, value_at(key, arguments, values), MISSING)
     if kind == "item":
-        plain: Value = next(each for each in (list, tuple, deque) if isinstance(base, each))
+        plain: Value = next(each for each in (list, tuple, deque) if is_a(base, each))
         return plain.__getitem__(base, key)
     if kind == "global":
         held = base.__globals__.get(key, MISSING)
@@ -114,7 +115,7 @@ def _read(source: Source, arguments: Sequence[Value], values: dict[Source, Value
         return base.__closure__[key].cell_contents
     if kind == "type_attr":
         return _native.type_lookup(base, key)
-    if kind == "context" and isinstance(base, contextvars.ContextVar):
+    if kind == "context" and is_a(base, contextvars.ContextVar):
         return base.get(MISSING)
     if kind == "getattr":  # a property may be a call with effects: it is no place whose number moves
         return MISSING if isinstance(getattr(type(base), key, None), property) else getattr(base, key)

@@ -11,6 +11,7 @@ from framefuse.guards.instructions import RULES, Failed, Run, Said
 from framefuse.guards.source_nodes import MISSING
 from framefuse.ir.default_device import default_device
 from framefuse.ir.facts import GlobalState, Source
+from framefuse.ir.own_class import is_a
 from framefuse.ir.plan import GuardProgram
 from framefuse.ir.values import Arguments, Value
 
@@ -139,11 +140,11 @@ def _plain(dtype: torch.dtype, like: str) -> str:
 def _short(value: Value) -> str:
     if value is MISSING:
         return "nothing"
-    if isinstance(value, Said):
+    if is_a(value, Said):
         return value
-    if isinstance(value, type):
+    if is_a(value, type):
         return value.__name__
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     text = repr(value)
     return text if len(text) < 80 else f"{type(value).__name__} object"

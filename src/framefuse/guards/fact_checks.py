@@ -12,6 +12,7 @@ from framefuse.guards.registers import Builder, Reason
 from framefuse.guards.source_nodes import Node, can_change_class
 from framefuse.ir.classes import immutable
 from framefuse.ir.facts import Fact, Source, TensorSpec
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 
@@ -63,12 +64,12 @@ def _content_of(builder: Builder, fact: Fact, node: Node) -> None:
     if builder.settle(node):
         held = node.known
         register = builder.constant(held)
-        if isinstance(held, dict):
+        if is_a(held, dict):
             ordered = fact.kind != "keys" or type(held).__iter__ is dict.__iter__
             builder.once(builder.block(held) if ordered else builder.late, fact, fact.kind, register, *arguments)
-        elif isinstance(held, (list, set, deque)) or fact.kind != "length" or len(held) != fact.value:
+        elif is_a(held, (list, set, deque)) or fact.kind != "length" or len(held) != fact.value:
             builder.once(
-                builder.words if isinstance(held, list) else builder.late, fact, fact.kind, register, *arguments
+                builder.words if is_a(held, list) else builder.late, fact, fact.kind, register, *arguments
             )
         else:
             builder.granted.append(("length", held, fact.value))
@@ -78,7 +79,7 @@ def _content_of(builder: Builder, fact: Fact, node: Node) -> None:
 
 
 def _type_absent(builder: Builder, fact: Fact, node: Node) -> None:
-    held = builder.settle(node) and isinstance(node.known, type)
+    held = builder.settle(node) and is_a(node.known, type)
     register = builder.load(node)
     part = builder.block(node.known) if held else builder.front if node.where is builder.front else builder.late
     part.add(fact, "type_absent", register, fact.value)
@@ -105,7 +106,7 @@ def _unset(builder: Builder, fact: Fact, node: Node) -> None:
     elif kind == "attr":
         content = builder.content(base.known)
         builder.once(builder.block(content), fact, "absent", builder.constant(content), key)
-    elif kind == "item" and isinstance(base.known, dict):
+    elif kind == "item" and is_a(base.known, dict):
         builder.once(builder.block(base.known), fact, "absent", builder.constant(base.known), key)
     else:
         builder.once(builder.late, fact, "unset", builder.constant(base.known), kind, key)
@@ -124,7 +125,7 @@ def _count(builder: Builder, fact: Fact, node: Node) -> None:
     """A length as a number: it changes without the place that holds the container."""
     number = builder.bind(fact.value, f"len({fact.source})")
     if builder.settle(node):
-        part = builder.block(node.known) if isinstance(node.known, dict) else builder.late
+        part = builder.block(node.known) if is_a(node.known, dict) else builder.late
         part.add(fact, "count", builder.constant(node.known), number)
         return
     register = builder.load(node)

@@ -14,6 +14,7 @@ from framefuse import _native
 from framefuse.guards.source_nodes import MISSING
 from framefuse.ir.facts import TensorSpec
 from framefuse.ir.numbers import C_FUNCTIONS, REAL_OPS, ROUNDINGS, WHOLE_OPS
+from framefuse.ir.own_class import is_a
 from framefuse.ir.plan import GuardProgram
 from framefuse.ir.values import Arguments, Value
 
@@ -92,8 +93,8 @@ class Run:
 
     def item_seq(self, d: int, r: int, index: int) -> None:
         holder = self.registers[r]
-        if isinstance(holder, (list, tuple)):
-            kind: Value = list if isinstance(holder, list) else tuple
+        if is_a(holder, (list, tuple)):
+            kind: Value = list if is_a(holder, list) else tuple
             count = kind.__len__(holder)
             self.load(d, kind.__getitem__(holder, index) if -count <= index < count else MISSING)
         elif type(holder) is deque:
@@ -128,11 +129,11 @@ class Run:
 
     def func(self, d: int, r: int) -> None:
         held = self.registers[r]
-        self.load(d, held.__func__ if isinstance(held, types.MethodType) else MISSING)
+        self.load(d, held.__func__ if is_a(held, types.MethodType) else MISSING)
 
     def self_(self, d: int, r: int) -> None:
         held = self.registers[r]
-        bound = isinstance(held, (types.MethodType, types.BuiltinMethodType))
+        bound = is_a(held, (types.MethodType, types.BuiltinMethodType))
         self.load(d, MISSING if not bound or held.__self__ is None else held.__self__)
 
     # checks
@@ -169,7 +170,7 @@ class Run:
         if type(held) in (set, frozenset):
             self.demand(same_atom(tuple(held), keys), keys, held)
             return
-        if not isinstance(held, dict):
+        if not is_a(held, dict):
             raise Failed(keys, held)
         if type(held).__iter__ not in (dict.__iter__, OrderedDict.__iter__):
             raise Failed(keys, type(held))
@@ -178,22 +179,22 @@ class Run:
 
     def absent(self, r: int, key: Value) -> None:
         held = self.registers[r]
-        lacks = key not in held if isinstance(held, SETS) else isinstance(held, dict) and _entry(held, key) is MISSING
-        now = Said("there") if isinstance(held, SETS) else _entry(held, key) if isinstance(held, dict) else held
+        lacks = key not in held if is_a(held, SETS) else is_a(held, dict) and _entry(held, key) is MISSING
+        now = Said("there") if is_a(held, SETS) else _entry(held, key) if is_a(held, dict) else held
         self.demand(lacks, Said("absent"), now)
 
     def present(self, r: int, key: Value) -> None:
         held = self.registers[r]
-        holds = key in held if isinstance(held, SETS) else _entry(held, key) is not MISSING
+        holds = key in held if is_a(held, SETS) else _entry(held, key) is not MISSING
         self.demand(holds, Said("present"), MISSING)
 
     def type_absent(self, r: int, name: str) -> None:
         held = self.registers[r]
-        self.demand(isinstance(held, type) and _type_attr(held, name) is MISSING, Said("absent"), held)
+        self.demand(is_a(held, type) and _type_attr(held, name) is MISSING, Said("absent"), held)
 
     def bare(self, r: int, absent: tuple[str, ...], empty: tuple[str, ...]) -> None:
         held = self.registers[r]
-        self.demand(isinstance(held, dict), Said("attributes"), held)
+        self.demand(is_a(held, dict), Said("attributes"), held)
         for name in absent:
             if _entry(held, name) is not MISSING:
                 raise Failed(Said("absent"), _entry(held, name), f".{name}")
@@ -226,7 +227,7 @@ class Run:
 
     def scalar(self, r: int, number: int) -> None:
         held = self.registers[r]
-        good = isinstance(held, torch.Tensor) and held.ndim == 0 and held.device.type == "cpu"
+        good = is_a(held, torch.Tensor) and held.ndim == 0 and held.device.type == "cpu"
         self.demand(good and held.dtype in (torch.float32, torch.float64), Said("a float tensor of one element"), held)
         self.numbers[number] = word_of(held.item())
 
@@ -237,7 +238,7 @@ class Run:
 
     def code(self, r: int, code: Value, defaults: Value, keyword_defaults: Value) -> None:
         held = self.registers[r]
-        good = isinstance(held, types.FunctionType) and held.__code__ is code
+        good = is_a(held, types.FunctionType) and held.__code__ is code
         same = good and held.__defaults__ is defaults and held.__kwdefaults__ is keyword_defaults
         self.demand(same, Said("the code and defaults seen"), Said("others"))
 
@@ -279,9 +280,9 @@ class Run:
     def version(self, r: int, seen: Value) -> None:
         held = self.registers[r]
         tag, members = seen if isinstance(seen, tuple) else (seen, None)
-        now = _native.type_tag(held) if isinstance(held, type) else 0
+        now = _native.type_tag(held) if is_a(held, type) else 0
         good = tag != 0 and now == tag
-        if not good and members is not None and isinstance(held, type):
+        if not good and members is not None and is_a(held, type):
             good = members(held)
         self.demand(good, Said("attributes as seen"), Said("an attribute was assigned"))
 
@@ -330,26 +331,26 @@ def _size(held: Value) -> int:
     if type(held) is deque:
         return len(held)
     kinds: Arguments = (list, tuple, dict, set, frozenset)
-    return next((int(kind.__len__(held)) for kind in kinds if isinstance(held, kind)), -1)
+    return next((int(kind.__len__(held)) for kind in kinds if is_a(held, kind)), -1)
 
 
 def _entry(holder: Value, key: Value) -> Value:
-    return dict.get(holder, key, MISSING) if isinstance(holder, dict) else MISSING
+    return dict.get(holder, key, MISSING) if is_a(holder, dict) else MISSING
 
 
 def _global(function: Value, name: str) -> Value:
-    if not isinstance(function, types.FunctionType):
+    if not is_a(function, types.FunctionType):
         return MISSING
     held = function.__globals__.get(name, MISSING)
     return dict.get(getattr(function, "__builtins__"), name, MISSING) if held is MISSING else held  # noqa: B009
 
 
 def _context(variable: Value) -> Value:
-    return variable.get(MISSING) if isinstance(variable, contextvars.ContextVar) else MISSING
+    return variable.get(MISSING) if is_a(variable, contextvars.ContextVar) else MISSING
 
 
 def _cells(function: Value) -> Arguments:
-    return (function.__closure__ or ()) if isinstance(function, types.FunctionType) else ()
+    return (function.__closure__ or ()) if is_a(function, types.FunctionType) else ()
 
 
 def _cell(function: Value, index: int) -> Value:
@@ -361,7 +362,7 @@ def _cell(function: Value, index: int) -> Value:
 
 
 def _type_attr(kind: Value, name: str) -> Value:
-    if not isinstance(kind, type):
+    if not is_a(kind, type):
         return MISSING
     return next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), MISSING)
 
@@ -376,7 +377,7 @@ def _lacks(holder: Value, name: str) -> bool:
 
 def _span(tensor: Value) -> tuple[int, int] | None:
     with torch._C.DisableTorchFunctionSubclass():
-        if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided or tensor.is_meta:
+        if not is_a(tensor, torch.Tensor) or tensor.layout is not torch.strided or tensor.is_meta:
             return None
         begin = tensor.data_ptr()
         if tensor.numel() == 0:
@@ -435,10 +436,10 @@ def is_dense(sizes: tuple[int, ...], strides: tuple[int, ...], order: tuple[int,
 UNSET: dict[str, Callable[[Value, Value], bool]] = {
     "cell": lambda f, index: 0 <= index < len(_cells(f)) and _cell(f, index) is MISSING,
     "getattr": _lacks,
-    "context": lambda held, key: isinstance(held, contextvars.ContextVar) and _context(held) is MISSING,
+    "context": lambda held, key: is_a(held, contextvars.ContextVar) and _context(held) is MISSING,
     "attr": lambda held, key: key not in (_native.instance_dict(held) or {}),
-    "item": lambda held, key: isinstance(held, dict) and _entry(held, key) is MISSING,
-    "global": lambda held, key: isinstance(held, types.FunctionType) and _global(held, key) is MISSING,
+    "item": lambda held, key: is_a(held, dict) and _entry(held, key) is MISSING,
+    "global": lambda held, key: is_a(held, types.FunctionType) and _global(held, key) is MISSING,
 }
 RELATIONS: dict[str, Callable[[int, int], bool]] = {
     "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,

@@ -15,6 +15,7 @@ from framefuse.guards.source_nodes import MISSING, Instruction, Node, Nodes, Par
 from framefuse.ir.comparisons import RealRelation, Relation
 from framefuse.ir.facts import Assumptions, Fact, Source, TensorSpec
 from framefuse.ir.numbers import Expr, Real, Symbol, Whole
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 # What a program rests on without a check, or was made by: the kind, and two values.
@@ -125,8 +126,8 @@ class Builder:
     @staticmethod
     def fixed(holder: Value, kind: str) -> bool:
         """Whether what ``kind`` reads of this very object can never change."""
-        return (kind == "item" and isinstance(holder, tuple)) or (
-            kind in ("func", "self") and isinstance(holder, types.MethodType)
+        return (kind == "item" and is_a(holder, tuple)) or (
+            kind in ("func", "self") and is_a(holder, types.MethodType)
         )
 
     def load(self, node: Node) -> int:
@@ -185,13 +186,13 @@ class Builder:
         if kind == "attr":
             content = self.content(holder)
             return self.block(content), ("item_dict", self.constant(content), key)
-        if kind == "item" and isinstance(holder, dict):
+        if kind == "item" and is_a(holder, dict):
             return self.block(holder), ("item_dict", self.constant(holder), key)
-        if kind == "global" and isinstance(holder, types.FunctionType):
+        if kind == "global" and is_a(holder, types.FunctionType):
             names = self.names(holder, key)
             return self.block(names), ("item_dict", self.constant(names), key)
         register = self.constant(holder)
-        if kind == "type_attr" and isinstance(holder, type):
+        if kind == "type_attr" and is_a(holder, type):
             return self.block(holder), ("type_attr", register, key)
         if kind == "item":
             return self.words, ("item_seq", register, key)
@@ -312,7 +313,7 @@ class Builder:
 def _defining(place: Node) -> list[type]:
     """The class on which an attribute of a long-lived type lies."""
     holder = resolve(place.base) if place.base is not None else MISSING
-    if not isinstance(holder, type):
+    if not is_a(holder, type):
         return []
     return [base for base in holder.__mro__ if place.source.key in vars(base)][:1]
 

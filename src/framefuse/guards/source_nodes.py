@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from framefuse import _native
 from framefuse.ir.classes import immutable
 from framefuse.ir.facts import Fact, Source
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 Instruction = tuple[Value, ...]  # of GUARD_OPS: the name, then what it asks for
@@ -113,31 +114,31 @@ def held_in(kind: str, holder: Value, key: Value) -> Value:
     if kind == "item":
         return _element(holder, key)
     if kind == "entry":
-        return dict.get(holder, key, MISSING) if isinstance(holder, dict) else MISSING
-    if kind == "global" and isinstance(holder, types.FunctionType):
+        return dict.get(holder, key, MISSING) if is_a(holder, dict) else MISSING
+    if kind == "global" and is_a(holder, types.FunctionType):
         held = holder.__globals__.get(key, MISSING)
         return dict.get(getattr(holder, "__builtins__"), key, MISSING) if held is MISSING else held  # noqa: B009
-    if kind == "cell" and isinstance(holder, types.FunctionType):
+    if kind == "cell" and is_a(holder, types.FunctionType):
         return _cell(holder, key)
     if kind == "type":
         return type(holder)
-    if kind == "type_attr" and isinstance(holder, type):
+    if kind == "type_attr" and is_a(holder, type):
         try:
             return _native.type_lookup(holder, key)
         except AttributeError:
             return MISSING
-    if kind in ("func", "self") and isinstance(holder, types.MethodType):
+    if kind in ("func", "self") and is_a(holder, types.MethodType):
         return holder.__func__ if kind == "func" else holder.__self__
     return MISSING
 
 
 def _element(holder: Value, key: Value) -> Value:
     try:
-        if isinstance(holder, dict):
+        if is_a(holder, dict):
             return dict.get(holder, key, MISSING)
-        if isinstance(holder, list):
+        if is_a(holder, list):
             return list.__getitem__(holder, key)
-        if isinstance(holder, tuple):
+        if is_a(holder, tuple):
             return tuple.__getitem__(holder, key)
         return holder[key] if type(holder) is deque else MISSING
     except (IndexError, TypeError):
@@ -153,4 +154,4 @@ def _cell(function: types.FunctionType, index: int) -> Value:
 
 def can_change_class(instance: Value) -> bool:
     """Whether ``instance.__class__ = ...`` may succeed: only instances of classes made at run time and modules."""
-    return not immutable(type(instance)) or isinstance(instance, types.ModuleType)
+    return not immutable(type(instance)) or is_a(instance, types.ModuleType)

@@ -8,6 +8,7 @@ from framefuse import _native
 from framefuse.guards.source_nodes import MISSING, Nodes, resolve
 from framefuse.ir.facts import Assumptions
 from framefuse.ir.guards import Guards
+from framefuse.ir.own_class import is_a
 
 Versions = dict[type, int]
 
@@ -21,7 +22,7 @@ def versions(all_assumptions: Iterable[Assumptions]) -> Versions | None:
             if fact.kind != "version":
                 continue
             held = resolve(nodes.node(fact.source))
-            tag = _native.type_tag(held) if held is not MISSING and isinstance(held, type) else 0
+            tag = _native.type_tag(held) if held is not MISSING and is_a(held, type) else 0
             if not tag:
                 return None
             found[held] = tag

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 EXACT = frozenset((list, tuple, dict, set, frozenset, deque, OrderedDict))
@@ -12,7 +13,7 @@ BASES: tuple[Value, ...] = (list, tuple, OrderedDict, dict, set, frozenset, dequ
 
 def base_of(container: Value) -> Value:
     """The builtin class of a container."""
-    return next(base for base in BASES if isinstance(container, base))
+    return next(base for base in BASES if is_a(container, base))
 
 
 def size(container: Value) -> int:
@@ -33,4 +34,4 @@ def entries(content: Value) -> list[tuple[Value, Value]]:
 
 def held(container: Value) -> list[Value]:
     """The elements or members; of a dict the values."""
-    return list(base_of(container).values(container)) if isinstance(container, dict) else elements(container)
+    return list(base_of(container).values(container)) if is_a(container, dict) else elements(container)

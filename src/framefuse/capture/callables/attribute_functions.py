@@ -15,12 +15,13 @@ from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.lookups import type_get
 from framefuse.capture.program.markers import MISSING, SWITCH, Outcome
 from framefuse.capture.program.tracebacks import variables
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Keywords, Value
 
 
 @special(getattr)
 def _getattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
-    if kwargs or not 2 <= len(args) <= 3 or not isinstance(args[1], str):
+    if kwargs or not 2 <= len(args) <= 3 or not is_a(args[1], str):
         return MISSING
     depth = len(machine.frames)
     try:
@@ -37,14 +38,14 @@ def _getattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
         return None
     if attribute is SWITCH:
         return SWITCH
-    if isinstance(attribute, tuple):
+    if is_a(attribute, tuple):
         frame.stack.append(attribute[0])
     return None
 
 
 @special(hasattr)
 def _hasattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
-    if len(args) != 2 or not isinstance(args[1], str):
+    if len(args) != 2 or not is_a(args[1], str):
         return MISSING
     depth = len(machine.frames)
     try:
@@ -58,7 +59,7 @@ def _hasattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
     except AttributeError:
         frame.stack.append(False)
         return None
-    if not isinstance(attribute, tuple):
+    if not is_a(attribute, tuple):
         frame.stack.pop()
     frame.stack.append(True)
     return None
@@ -66,7 +67,7 @@ def _hasattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
 
 @special(setattr)
 def _setattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
-    if len(args) != 3 or not isinstance(args[1], str):
+    if len(args) != 3 or not is_a(args[1], str):
         return MISSING
     frame.stack.append(None)
     return machine.attributes.store(frame, args[0], plain_number(args[1]), args[2])
@@ -74,7 +75,7 @@ def _setattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
 
 @special(delattr)
 def _delattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
-    if len(args) != 2 or not isinstance(args[1], str):
+    if len(args) != 2 or not is_a(args[1], str):
         return MISSING
     frame.stack.append(None)
     return machine.attributes.delete(frame, args[0], plain_number(args[1]))
@@ -86,7 +87,7 @@ def _object_getattribute(machine: Machine, frame: Frame, args: Arguments, kwargs
         return MISSING
     holder, name = args
     kind = type(holder)
-    if not is_plain(kind) and isinstance(holder, (torch.Tensor, type, types.ModuleType)):
+    if not is_plain(kind) and is_a(holder, (torch.Tensor, type, types.ModuleType)):
         return MISSING
     if (
         type_get(kind, name) is MISSING
@@ -97,7 +98,7 @@ def _object_getattribute(machine: Machine, frame: Frame, args: Arguments, kwargs
         machine.recorder.sources.guard_version(kind)
         object.__getattribute__(holder, name)  # raises
     attribute = machine.attributes.generic_attribute(frame, holder, kind, name)
-    if isinstance(attribute, tuple):
+    if is_a(attribute, tuple):
         frame.stack.append(attribute[0])
         return None
     return attribute
@@ -105,10 +106,10 @@ def _object_getattribute(machine: Machine, frame: Frame, args: Arguments, kwargs
 
 @special(types.ModuleType.__getattribute__, ("__getattribute__", types.ModuleType))
 def _module_getattribute(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
-    if len(args) != 2 or kwargs or not isinstance(args[0], types.ModuleType) or type(args[1]) is not str:
+    if len(args) != 2 or kwargs or not is_a(args[0], types.ModuleType) or type(args[1]) is not str:
         return MISSING
     attribute = machine.attributes.module_attribute(frame, args[0], args[1])
-    if isinstance(attribute, tuple):
+    if is_a(attribute, tuple):
         frame.stack.append(attribute[0])
         return None
     return attribute
@@ -131,7 +132,7 @@ def _object_setattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Key
 
 @special(object.__delattr__, ("__delattr__", object))
 def _object_delattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
-    if len(args) != 2 or isinstance(args[0], (torch.Tensor, type, types.ModuleType)):
+    if len(args) != 2 or is_a(args[0], (torch.Tensor, type, types.ModuleType)):
         return MISSING
     frame.stack.append(None)
     return machine.attributes.generic_delete(frame, *args)

@@ -17,6 +17,7 @@ from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.state import GUARDED, Ambient, autocast_of
 from framefuse.ir.facts import Source
+from framefuse.ir.own_class import is_a
 from framefuse.ir.trace import Build, Effect
 from framefuse.ir.values import Arguments, Function, Keywords
 
@@ -143,7 +144,7 @@ def _followed(ambient: Ambient, kind: str, on: bool) -> bool:
 def _enter(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     recorder = machine.recorder
     context, *more = args
-    if more or kwargs or not isinstance(context, torch.autocast):
+    if more or kwargs or not is_a(context, torch.autocast):
         return MISSING
     kind, on, *_ = [machine.attributes.attribute_now(frame, context, name) for name in ENTERED]
     if not _followed(recorder.ambient, kind, on):
@@ -164,7 +165,7 @@ def _enter(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) ->
 @special(torch.autocast.__exit__)
 def _exit(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     recorder = machine.recorder
-    if len(args) != 4 or kwargs or not isinstance(args[0], torch.autocast):
+    if len(args) != 4 or kwargs or not is_a(args[0], torch.autocast):
         return MISSING
     kind, on, *_ = [machine.attributes.attribute_now(frame, args[0], name) for name in ("device", *FOUND)]
     if not _followed(recorder.ambient, kind, on):

@@ -16,6 +16,7 @@ from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.saved import Checkpoint
 from framefuse.ir.facts import Source
+from framefuse.ir.own_class import is_a
 from framefuse.ir.trace import refs
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
@@ -90,7 +91,7 @@ def _by_torch(function: Function, value: Value, args: Arguments, keeps: bool, ra
     second run may go another way, so that the gradients of the first are not those of eager.
     """
     parts = value if type(value) is tuple else (value,)
-    given = tuple(part.detach() if isinstance(part, torch.Tensor) else part for part in parts)
+    given = tuple(part.detach() if is_a(part, torch.Tensor) else part for part in parts)
     waiting = [given if type(value) is tuple else given[0]]
     after = torch.get_rng_state()
     if random is not None:
@@ -115,14 +116,14 @@ def _is_known(recorder: Recorder, args: Arguments, kwargs: Keywords) -> bool:
         return True
     if any(key not in (*OPTIONS, "preserve_rng_state") for key in kwargs):
         return False
-    return any(recorder.requires_grad(part) for part in args[1:] if isinstance(part, torch.Tensor))
+    return any(recorder.requires_grad(part) for part in args[1:] if is_a(part, torch.Tensor))
 
 
 def _requires_grad(value: Value, args: Arguments) -> bool:
     """Whether all tensors that the reentrant variant gives are its own and require grad."""
     parts = [part for part in (value if type(value) is tuple else (value,)) if part is not None]
     given = {id(part) for part in args}
-    return all(isinstance(part, torch.Tensor) and part.requires_grad and id(part) not in given for part in parts)
+    return all(is_a(part, torch.Tensor) and part.requires_grad and id(part) not in given for part in parts)
 
 
 class _Requires(torch.autograd.Function):
@@ -139,10 +140,10 @@ class _Requires(torch.autograd.Function):
 
 def _as_reentrant(value: Value, args: Arguments) -> Value:
     """What the reentrant variant gives where its function gave ``value``."""
-    argument = next(part for part in args if isinstance(part, torch.Tensor) and part.requires_grad)
+    argument = next(part for part in args if is_a(part, torch.Tensor) and part.requires_grad)
 
     def given(part: Value) -> Value:
-        floats = isinstance(part, torch.Tensor) and (part.is_floating_point() or part.is_complex())
+        floats = is_a(part, torch.Tensor) and (part.is_floating_point() or part.is_complex())
         return _Requires.apply(part, argument) if floats and not part.requires_grad else part
 
     return tuple(map(given, value)) if type(value) is tuple else given(value)
@@ -169,7 +170,7 @@ class _Forward:
 
 def _run(machine: Machine, function: Function, args: Arguments, kwargs: Keywords) -> Value:
     recorder = machine.recorder
-    tensors = tuple(part for part in (*args, *kwargs.values()) if isinstance(part, torch.Tensor))
+    tensors = tuple(part for part in (*args, *kwargs.values()) if is_a(part, torch.Tensor))
     checkpoint = Checkpoint(torch.autograd._get_sequence_nr(), tensors)  # type: ignore[attr-defined]
     recorder.entrances.checkpoints.append(checkpoint)
     recorder.paused, calls = False, len(recorder.calls)
@@ -204,6 +205,6 @@ class _Before:
         for call in recorder.calls[self.calls :]:
             if any(recorder.metas[number].storage in earlier for number in call.written):
                 return "which writes to a tensor"
-            if call.random and (not keeps or any(isinstance(value, Source) for value in call.kwargs.values())):
+            if call.random and (not keeps or any(is_a(value, Source) for value in call.kwargs.values())):
                 return "which draws other numbers again"
         return None

@@ -20,6 +20,7 @@ from framefuse.capture.program.leaves import runs_natively
 from framefuse.capture.program.lookups import is_python_metaclass, python_method, type_get
 from framefuse.capture.program.markers import MISSING, SWITCH, Marker, Outcome
 from framefuse.capture.recording.made_classes import enter_made
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 # What makes a class in one native step that calls nothing but ``__set_name__`` and ``__init_subclass__``.
@@ -36,8 +37,8 @@ def _build_class(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywor
     if len(args) < 2 or type(args[0]) is not types.FunctionType or type(args[1]) is not str:
         return MISSING
     metas = [kwargs["metaclass"]] if "metaclass" in kwargs else []
-    metas += [type(base) for base in args[2:] if isinstance(base, type)]
-    if not all(isinstance(meta, type) and is_python_metaclass(meta) for meta in metas):
+    metas += [type(base) for base in args[2:] if is_a(base, type)]
+    if not all(is_a(meta, type) and is_python_metaclass(meta) for meta in metas):
         return MISSING
     return machine.calls.call(frame, equivalents.build_class, args, kwargs)
 
@@ -78,7 +79,7 @@ def _run_body(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords)
 def _new(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """``type.__new__(meta, name, bases, namespace, **kwargs)``."""
     cls = new_class(machine, type.__new__, args, kwargs)
-    if isinstance(cls, Marker):
+    if is_a(cls, Marker):
         return cls
     frame.stack.append(cls)
     return None
@@ -95,10 +96,10 @@ def _init(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> 
 
 def new_class(machine: Machine, maker: Function, args: Arguments, kwargs: Keywords) -> Value:
     """A new class; MISSING where native code shall make it, since it cannot be made in steps."""
-    if len(args) != 4 or not isinstance(args[0], type) or not isinstance(args[2], tuple):
+    if len(args) != 4 or not is_a(args[0], type) or not is_a(args[2], tuple):
         return MISSING
     meta, name, bases, given = args
-    if type(name) is not str or not isinstance(given, dict) or not all(isinstance(base, type) for base in bases):
+    if type(name) is not str or not is_a(given, dict) or not all(is_a(base, type) for base in bases):
         return MISSING
     sources, contents = machine.recorder.sources, machine.recorder.contents
     contents.guard_shallow_contents(given)

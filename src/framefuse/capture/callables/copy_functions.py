@@ -19,6 +19,7 @@ from framefuse.capture.program.markers import MISSING, SWITCH, Outcome
 from framefuse.capture.program.natives import KINDS
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir.classes import written_in_c
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Keywords, Value
 
 SHARED = (type, types.FunctionType, types.BuiltinFunctionType, torch.device, range)
@@ -83,7 +84,7 @@ def _iterator(value: InterpretedGenerator) -> InterpretedGenerator:
 def is_plain(value: Value, depth: int = 0) -> bool:
     """Whether a copy runs nobody's code and depends on nothing but atoms, containers and instance dicts."""
     kind = type(value)
-    if kind in ATOMS or kind in TRACKED or isinstance(value, SHARED):
+    if kind in ATOMS or kind in TRACKED or is_a(value, SHARED):
         return True
     if depth > DEEPEST:
         return False
@@ -119,7 +120,7 @@ def state(recorder: Recorder, value: Value, met: set[int], numbers: dict[int, Va
     if kind in TRACKED:
         numbers[id(value)] = value
         return
-    if kind in ATOMS or isinstance(value, SHARED) or id(value) in met:
+    if kind in ATOMS or is_a(value, SHARED) or id(value) in met:
         return
     met.add(id(value))
     sources.tell_apart(value)  # a copy keeps which of its parts are one

@@ -15,6 +15,7 @@ from framefuse.capture.interp.stacks import frames
 from framefuse.capture.program.frame import Frame, FrameView
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.program.tracebacks import variables
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords
 
 
@@ -46,7 +47,7 @@ special(exec)(_runs_text(exec))
 @special(builtins.dir)
 def _dir(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if args or kwargs:
-        if args and isinstance(args[0], torch.autograd.graph.Node):  # which has more attributes under eager
+        if args and is_a(args[0], torch.autograd.graph.Node):  # which has more attributes under eager
             machine.recorder.end("saved", "The list of attributes")
         return MISSING
     frame.stack.append(sorted(variables(frame)))

@@ -10,6 +10,7 @@ from framefuse.capture.interp.machine import Machine, Special
 from framefuse.capture.interp.registry import special
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, Outcome
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Keywords, Value
 
 NAMES = "heapify heappush heappop heapreplace heappushpop _heapify_max _heappop_max _heapreplace_max".split()
@@ -27,7 +28,7 @@ _FOUND = _in_python()
 HEAPS: dict[object, types.FunctionType] = {
     getattr(heapq, name): _FOUND[name]
     for name in NAMES
-    if name in _FOUND and isinstance(getattr(heapq, name, None), types.BuiltinFunctionType)
+    if name in _FOUND and is_a(getattr(heapq, name, None), types.BuiltinFunctionType)
 }
 
 

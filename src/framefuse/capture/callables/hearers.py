@@ -20,6 +20,7 @@ from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program.lookups import type_get
 from framefuse.capture.program.markers import MISSING
 from framefuse.ir.facts import Source
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 HOMES = ("logging", "logging.handlers")
@@ -210,7 +211,7 @@ class Hearers:
             return False
         if not self._standard("stderr"):  # where faults of a text are told
             return False
-        if isinstance(handler, logging.FileHandler):
+        if is_a(handler, logging.FileHandler):
             self.sources.guard_absent_names(handler, PUT_ON_FILES)
             return not any(name in vars(handler) or type_get(kind, name) for name in PUT_ON_FILES)
         return kind.__name__ == "_StderrHandler" or self._at(handler, "stream")
@@ -246,7 +247,7 @@ class Hearers:
         shows, writes = self._read(warnings, "showwarning"), self._read(warnings, "_showwarnmsg_impl")
         if _is_of(shows, "logging", "_showwarning"):
             heard = logging.Logger.manager.loggerDict.get("py.warnings")
-            if not isinstance(heard, logging.Logger) or not heard.handlers:
+            if not is_a(heard, logging.Logger) or not heard.handlers:
                 return False
             return self._of_logger(heard, logging.WARNING)
         if shows is not warnings._showwarning_orig:  # type: ignore[attr-defined]
@@ -299,7 +300,7 @@ class Hearers:
             return None
         if place_of(warnings, "attr", "filters") in sources.written:
             return None
-        if not all(type(row) is tuple and len(row) == 5 and isinstance(row[2], type) for row in filters):
+        if not all(type(row) is tuple and len(row) == 5 and is_a(row[2], type) for row in filters):
             return None
         source = Source("attr", sources.known_source(warnings), "filters")
         sources.fact(source, "type", list)
@@ -377,14 +378,14 @@ def _level(args: Arguments, place: int) -> Value:
 
 def _category(args: Arguments, kwargs: Keywords) -> type:
     category = args[1] if len(args) > 1 else kwargs.get("category")
-    return category if isinstance(category, type) and issubclass(category, Warning) else UserWarning
+    return category if is_a(category, type) and issubclass(category, Warning) else UserWarning
 
 
 def _fits(pattern: Value, text: str | None) -> tuple[bool, bool]:
     """Whether a text may be one that a filter asks for, and whether that is sure."""
     if pattern is None:
         return True, True
-    if text is None or not isinstance(pattern, re.Pattern):
+    if text is None or not is_a(pattern, re.Pattern):
         return True, False
     return pattern.match(text) is not None, True
 

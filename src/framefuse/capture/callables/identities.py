@@ -16,6 +16,7 @@ from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.lookups import python_method, type_get
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.recording.recipe import by_identity
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Keywords, Value
 
 ALIGNED = 16  # bytes: where the address of an object ends in zeros, its hash is the address without them
@@ -39,14 +40,14 @@ def _hashing(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
         return MISSING
     value, kind = args[0], type(args[0])
     method = python_method(kind, "__hash__")
-    if method is not None and not isinstance(value, torch.Tensor):
+    if method is not None and not is_a(value, torch.Tensor):
         return machine.calls.call(frame, method, (value,), {}, PushChecked("__hash__", kind))
     if _by_value(value) or kind.__hash__ is None:
         machine.recorder.sources.tie()  # texts are hashed otherwise in each process
         return MISSING
     machine.recorder.sources.guard_type(value)
     number = _address(machine, value) if by_identity(kind) else None
-    if number is not None and not isinstance(value, torch.Tensor):
+    if number is not None and not is_a(value, torch.Tensor):
         number = _shifted(number)
     if number is not None:
         frame.stack.append(number)
@@ -77,7 +78,7 @@ def _by_value(value: Value) -> bool:
     kind = type(value)
     if kind in (tuple, frozenset, torch.Size):
         return all(map(_by_value, value))
-    if kind in ATOMS or kind in TRACKED or isinstance(value, Enum):
+    if kind in ATOMS or kind in TRACKED or is_a(value, Enum):
         return True
     method = type_get(kind, "__hash__")  # of the standard library's values, as those of fractions
     return getattr(method, "__globals__", {}).get("__name__") in leaves.PURE_MODULES

@@ -20,6 +20,7 @@ from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program import leaves
 from framefuse.capture.program.tracebacks import is_framefuse
 from framefuse.ir.native_warnings import Hearing, unheard
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Value
 
 WARN = warnings.warn
@@ -59,7 +60,7 @@ def _hear(
         return
     inside = _frames_of_library(sys._getframe(1))
     level = stacklevel - len(inside)
-    kind = type(message) if isinstance(message, Warning) else category or UserWarning
+    kind = type(message) if is_a(message, Warning) else category or UserWarning
     told: Function = WARN
     args: Arguments = (message, category, level, source)
     if level < 1:  # put down to a line of its own

@@ -12,6 +12,7 @@ from framefuse.capture.interp.registry import marked
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.recording import number_results
 from framefuse.capture.recording.call_names import kept_name
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords
 
 
@@ -38,7 +39,7 @@ def take_as_constant(function: Function) -> None:
         machine.recorder.sources.tie()
         with torch._C.DisableTorchFunction():
             value = function(*strip(args), **strip(kwargs))
-        if machine.recorder.alive and not isinstance(value, (int, float, str, bool, type(None))):
+        if machine.recorder.alive and not is_a(value, (int, float, str, bool, type(None))):
             machine.recorder.sources.root(value)
         frame.stack.append(value)
 

@@ -18,6 +18,7 @@ from framefuse.capture.program.decoded import decode
 from framefuse.capture.program.frame import Frame, Pending
 from framefuse.capture.program.lookups import LOOKUPS, type_get
 from framefuse.capture.program.markers import MISSING
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Keywords, Value
 
 CALL: types.FunctionType = vars(torch.nn.Module)["__call__"]
@@ -129,7 +130,7 @@ def _state_reads(machine: Machine, module: Value) -> None:
 
 def _is_ordinary(module: Value) -> bool:
     """Whether the call of a module does nothing but call the ``forward`` of its class."""
-    if not isinstance(module, torch.nn.Module) or not _is_ordinary_class(type(module)):
+    if not is_a(module, torch.nn.Module) or not _is_ordinary_class(type(module)):
         return False
     state = module.__dict__
     if "forward" in state or "_call_impl" in state or state.get("_compiled_call_impl") is not None:

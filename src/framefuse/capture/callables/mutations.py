@@ -17,6 +17,7 @@ from framefuse.capture.program.lookups import runs_program
 from framefuse.capture.program.markers import MISSING
 from framefuse.capture.recording.recipe import by_identity
 from framefuse.ir.containers import base_of, elements, entries, size
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 # (container, arguments) -> value of the method; the real container is changed as well.
@@ -38,7 +39,7 @@ def mutate(machine: Machine, holder: Value, name: str, args: Arguments, kwargs: 
     """The value of ``holder.name(*args)``, which changes ``holder``; MISSING, with nothing done, where it cannot be
     followed.
     """
-    kind = next((base for base in (list, deque, dict, set) if isinstance(holder, base)), None)
+    kind = next((base for base in (list, deque, dict, set) if is_a(holder, base)), None)
     if kind is None or (kwargs and name not in ("update", "sort", "move_to_end")):
         return MISSING
     method = CHANGES.get((kind, name))
@@ -49,7 +50,7 @@ def mutate(machine: Machine, holder: Value, name: str, args: Arguments, kwargs: 
 
 def _native(holder: Value, name: str) -> Function:
     """The builtin method behind ``holder.name``, also where a subclass has one of its own."""
-    kind = next(k for k in (OrderedDict, defaultdict, list, deque, dict, set) if isinstance(holder, k))
+    kind = next(k for k in (OrderedDict, defaultdict, list, deque, dict, set) if is_a(holder, k))
     method: Function = getattr(kind, name).__get__(holder)
     return method
 
@@ -66,7 +67,7 @@ def _append(machine: Machine, holder: Value, name: str, value: Value) -> Value:
     else:
         recorder.journal.operation(holder, "append", (value,))
     change.added += 1
-    if isinstance(holder, deque) and holder.maxlen is not None:
+    if is_a(holder, deque) and holder.maxlen is not None:
         change.blind = change.blind or not change.owned
     _native(holder, "append")(value)
 
@@ -76,10 +77,10 @@ def _extend(machine: Machine, holder: Value, name: str, values: Value) -> Value:
     recorder = machine.recorder
     if values is holder:
         recorder.contents.own(holder)
-    if isinstance(values, (list, tuple)):
+    if is_a(values, (list, tuple)):
         parts = machine.natives.elements(values)
     else:
-        parts = list(machine.operations.iterable(values, measured=isinstance(holder, list)))
+        parts = list(machine.operations.iterable(values, measured=is_a(holder, list)))
     for value in parts:
         _append(machine, holder, "append", value)
     return holder if name == "__iadd__" else None
@@ -120,10 +121,10 @@ def _owned(machine: Machine, holder: Value, name: str, *args: Value, **kwargs: V
 def _set_element(machine: Machine, holder: Value, name: str, key: Value, value: Value) -> Value:
     recorder = machine.recorder
     sources, contents = recorder.sources, recorder.contents
-    if isinstance(key, slice):
-        if isinstance(holder, deque) or not _may_iterate(bare(value)):
+    if is_a(key, slice):
+        if is_a(holder, deque) or not _may_iterate(bare(value)):
             return MISSING
-        if isinstance(value, (list, tuple)):
+        if is_a(value, (list, tuple)):
             value = machine.natives.elements(value)
         else:
             value = list(machine.operations.iterable(value))
@@ -150,7 +151,7 @@ def _set_element(machine: Machine, holder: Value, name: str, key: Value, value: 
 
 def _may_iterate(value: Value) -> bool:
     """Whether ``iter`` takes the value; where it does not, a list has words of its own for that."""
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         return value.dim() > 0
     return any(hasattr(type(value), name) for name in ("__iter__", "__getitem__"))
 
@@ -165,10 +166,10 @@ def _replaced(machine: Machine, holder: Value, run: Callable[[], Value]) -> Valu
     recorder = machine.recorder
     change = recorder.contents.change(holder)
     change.owned, change.blind = True, False
-    if isinstance(holder, dict):
+    if is_a(holder, dict):
         for key in elements(holder):
             recorder.sources.note_written(holder, "item", key, MISSING)
-    if isinstance(holder, set):
+    if is_a(holder, set):
         recorder.journal.operation(holder, "clear", ())
     else:
         recorder.journal.content(holder)
@@ -239,10 +240,10 @@ def _set_default(machine: Machine, holder: Value, name: str, key: Value, value: 
 def _update(machine: Machine, holder: Value, name: str, *others: Value, **named: Value) -> Value:
     pairs: list[tuple[Value, Value]] = []
     for other in others[:1]:
-        if isinstance(other, dict):
+        if is_a(other, dict):
             machine.recorder.contents.guard_shallow_contents(other)
             pairs += [(key, machine.recorder.contents.item(other, key, part)) for key, part in entries(other)]
-        elif isinstance(other, (list, tuple)):
+        elif is_a(other, (list, tuple)):
             pairs += [tuple(machine.natives.elements(part)) for part in machine.natives.elements(other)]
         else:
             return MISSING
@@ -273,7 +274,7 @@ def _pop_last(machine: Machine, holder: Value, name: str, *args: Value) -> Value
 def _move(machine: Machine, holder: Value, name: str, key: Value, last: Value = True) -> Value:
     recorder = machine.recorder
     key, last = plain_number(key), plain_number(last)
-    if not is_key(key) or not isinstance(holder, OrderedDict):
+    if not is_key(key) or not is_a(holder, OrderedDict):
         return MISSING
     recorder.contents.guard_membership(holder, key)
     if dict.__contains__(holder, key):
@@ -325,7 +326,7 @@ def _add_all(machine: Machine, holder: Value, name: str, *others: Value) -> Valu
 )  # fmt: skip
 def _set_algebra(machine: Machine, holder: Value, name: str, *others: Value) -> Value:
     recorder = machine.recorder
-    if not all(isinstance(other, (set, frozenset, list, tuple)) for other in others):
+    if not all(is_a(other, (set, frozenset, list, tuple)) for other in others):
         return MISSING
     for other in others:
         recorder.contents.guard_shallow_contents(other)
@@ -342,16 +343,16 @@ def insert_default(machine: Machine, holder: Value, key: Value) -> Value:
             holder[key] = machine.call_nested(CALLED, (holder.default_factory,))
         return holder[key]
     key = plain_number(key)
-    if isinstance(key, torch.Tensor):
+    if is_a(key, torch.Tensor):
         machine.exits.later(f"a {type(holder).__name__}")
     if not contents.guard_membership(holder, key):
         machine.recorder.kill("write", f"a {type(holder).__name__}")
     factory = sources.read(holder, "getattr", "default_factory", holder.default_factory)
     if factory is None:
         raise KeyError(key)
-    if factory not in (list, dict, set, int, float, tuple, str) and not isinstance(factory, FunctionType):
+    if factory not in (list, dict, set, int, float, tuple, str) and not is_a(factory, FunctionType):
         machine.recorder.kill("write", f"a {type(holder).__name__}")
-    value = machine.call_nested(factory) if isinstance(factory, FunctionType) else factory()
+    value = machine.call_nested(factory) if is_a(factory, FunctionType) else factory()
     if not machine.recorder.alive or mutate(machine, holder, "__setitem__", (key, value), {}) is MISSING:
         key, value = machine.recorder.refuse_write(f"a {type(holder).__name__}", key, value)
         holder[key] = value

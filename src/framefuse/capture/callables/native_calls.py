@@ -43,6 +43,7 @@ from framefuse.capture.recording.call_names import call_name, makes_leaf
 from framefuse.capture.recording.made_classes import enter_made
 from framefuse.ir.classes import as_torch_does, immutable
 from framefuse.ir.containers import elements
+from framefuse.ir.own_class import is_a
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.values import Arguments, Keywords, Value
 
@@ -100,7 +101,7 @@ class Natives:
             if stopped and self.machine.exits.breakable():
                 policy, self.refused = None, stopped
         elif kind_hashable(target) and known_as(target).reads_value:
-            if any(isinstance(part, torch.Tensor) for part in args):
+            if any(is_a(part, torch.Tensor) for part in args):
                 policy, self.refused = None, "item"
                 if target in (int, float) and len(args) == 1 and not kwargs and as_torch_does(type(args[0])):
                     number = self._element(args[0], target is int)
@@ -124,8 +125,8 @@ class Natives:
         if not (row.reads_element or name == "requires_grad_") or kwargs:
             return None
         holder = getattr(target, "__self__", None)
-        given = (holder, *args) if isinstance(holder, torch.Tensor) else args
-        if not given or not isinstance(given[0], torch.Tensor) or not as_torch_does(type(given[0])):
+        given = (holder, *args) if is_a(holder, torch.Tensor) else args
+        if not given or not is_a(given[0], torch.Tensor) or not as_torch_does(type(given[0])):
             return None
         if row.reads_element:
             whole = None if row.kind is None else row.kind is int
@@ -138,9 +139,9 @@ class Natives:
     def _reshaped(self, target: Value, name: str, args: Arguments, kwargs: Keywords) -> Value:
         """An in-place change of the sizes of a tensor; None where it must be a step."""
         holder = getattr(target, "__self__", None)
-        if isinstance(holder, torch.Tensor):
+        if is_a(holder, torch.Tensor):
             target, args = getattr(torch.Tensor, name), (holder, *args)
-        if not args or not isinstance(args[0], torch.Tensor):
+        if not args or not is_a(args[0], torch.Tensor):
             return None
         recorder = self.recorder
         number = recorder.number(args[0])
@@ -206,7 +207,7 @@ class Natives:
             if type(target) is types.FunctionType:
                 handed = () if unseen else recorder.mode_arguments
                 for part in (*args, *kwargs.values()):
-                    if isinstance(part, CONTAINERS) and id(part) not in handed:  # its Python code looked into it
+                    if is_a(part, CONTAINERS) and id(part) not in handed:  # its Python code looked into it
                         recorder.contents.guard_deep_contents(part)
             return value
         if type(target) in leaves.NATIVE_KINDS and row_of(target).shows:
@@ -249,7 +250,7 @@ class Natives:
             return
         sources, contents = self.recorder.sources, self.recorder.contents
         for part in (*args, *kwargs.values()):
-            if sources.knows(part) and not immutable(type(part)) and not isinstance(part, CODE_LIKE):
+            if sources.knows(part) and not immutable(type(part)) and not is_a(part, CODE_LIKE):
                 self.recorder.kill("native-call", leaves.title(target))
             contents.guard_deep_contents(part)
 
@@ -258,7 +259,7 @@ class Natives:
         """
         value = self.handling(target, args, kwargs)
         sources = self.recorder.sources
-        classes = [part for part in (*args, value) if isinstance(part, type) and not sources.knows(part)]
+        classes = [part for part in (*args, value) if is_a(part, type) and not sources.knows(part)]
         if target is dataclasses.make_dataclass or any(sources.is_made(part) for part in classes):
             for part in classes:
                 enter_made(self.recorder, part)
@@ -303,21 +304,21 @@ class Natives:
                 return MISSING
             holder, args = args[0], args[1:]
         sources, contents = self.recorder.sources, self.recorder.contents
-        reads_entry = name == "__getitem__" and isinstance(holder, dict) and len(args) == 1 and not kwargs
-        if reads_entry and isinstance(holder, defaultdict):
+        reads_entry = name == "__getitem__" and is_a(holder, dict) and len(args) == 1 and not kwargs
+        if reads_entry and is_a(holder, defaultdict):
             key = key_in(self.machine, holder, args[0])
             if not dict.__contains__(holder, key):
                 return insert_default(self.machine, holder, key)
-        if not isinstance(holder, leaves.MUTABLE_TYPES) or not sources.knows(holder):
+        if not is_a(holder, leaves.MUTABLE_TYPES) or not sources.knows(holder):
             return MISSING
-        if reads_entry and isinstance(holder, dict):
+        if reads_entry and is_a(holder, dict):
             key = key_in(self.machine, holder, args[0])
             if not contents.guard_membership(holder, key):
                 contents.guard_shallow_contents(holder)
             return self.entry(holder, key) if dict.__contains__(holder, key) else MISSING
         if name in MUTATORS:
             return mutate(self.machine, holder, name, args, kwargs)
-        if name == "get" and isinstance(holder, dict) and 1 <= len(args) <= 2 and not kwargs:
+        if name == "get" and is_a(holder, dict) and 1 <= len(args) <= 2 and not kwargs:
             if not frame.code.grows and lacks(self.machine, holder, args[0]):
                 return args[1] if len(args) > 1 else None
             key = key_in(self.machine, holder, args[0])
@@ -352,9 +353,9 @@ def _looks_deeper(target: Value, part: Value) -> bool:
     leaves them alone, unless it calls a function with them, or takes pairs apart.
     """
     row = row_of(target)
-    if isinstance(row, Method):
+    if is_a(row, Method):
         return not row.gives and not (target.__name__ == "__new__" and target.__self__ in KEEPING)
-    if row.takes == "all" and isinstance(part, dict):
+    if row.takes == "all" and is_a(part, dict):
         return False
     return not (row.keeps or row.shallow) or row.calls or row.takes == "all"
 
@@ -369,18 +370,18 @@ def _kept(target: Value, args: Arguments, kwargs: Keywords) -> tuple[Arguments, 
     if type(target) not in leaves.NATIVE_KINDS:
         return args, kwargs
     row, holder = row_of(target), getattr(target, "__self__", None)
-    if not isinstance(row, Method) or not (row.gives or target.__name__ in MUTATORS):
+    if not is_a(row, Method) or not (row.gives or target.__name__ in MUTATORS):
         return args, kwargs
-    valued = key_of if isinstance(holder, HASHING) else plain_number
+    valued = key_of if is_a(holder, HASHING) else plain_number
     place = None
-    if row.keeps is not None and not isinstance(holder, set):
-        place = row.keeps + (not isinstance(target, BOUND_KINDS))
+    if row.keeps is not None and not is_a(holder, set):
+        place = row.keeps + (not is_a(target, BOUND_KINDS))
     return tuple([part if number == place else valued(part) for number, part in enumerate(args)]), kwargs
 
 
 def kind_hashable(target: Value) -> bool:
     """Whether a callable can be looked up in a set."""
-    return type(target) in leaves.NATIVE_KINDS or isinstance(target, type)
+    return type(target) in leaves.NATIVE_KINDS or is_a(target, type)
 
 
 

@@ -24,6 +24,7 @@ from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.program.services import Attempt
 from framefuse.ir.classes import immutable
 from framefuse.ir.native_warnings import Hearing
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Function, Value
 
 SYMBOLS = {
@@ -80,7 +81,7 @@ class Operations:
     ) -> tuple[Attempt, ...]:
         """The methods to ask one after the other; none where no Python code takes part."""
         kind, other = plain_kind(type(left)), plain_kind(type(right))
-        if isinstance(left, torch.Tensor) and hasattr(other, "__torch_function__"):
+        if is_a(left, torch.Tensor) and hasattr(other, "__torch_function__"):
             return ()  # torch asks both
         compares = function in COMPARISONS
         own = self._operator_method(kind, name)
@@ -88,7 +89,7 @@ class Operations:
         if not (own and type(own[0]) is types.FunctionType) and not (back and type(back[0]) is types.FunctionType):
             return ()
         for value in (left, right):
-            if type(value) not in NUMBERS and not isinstance(value, torch.Tensor):
+            if type(value) not in NUMBERS and not is_a(value, torch.Tensor):
                 self.recorder.sources.guard_type(value)
                 self.recorder.sources.guard_version(type(value))
         attempts: list[Attempt] = []
@@ -107,7 +108,7 @@ class Operations:
         if name == "__ne__" and method is object.__ne__:
             equal = python_method(kind, "__eq__")
             return (equal, True) if equal is not None else (method, False)
-        return (method, False) if isinstance(method, OPERATOR_METHODS) else None
+        return (method, False) if is_a(method, OPERATOR_METHODS) else None
 
     def operate(
         self,
@@ -125,7 +126,7 @@ class Operations:
                     continuation = PushOperation(attempts[number + 1 :], function, left, right)
                     return self.machine.calls.call(frame, method, args, {}, continuation)
                 value = self.machine.call_nested(method, args)
-            elif isinstance(args[0], torch.Tensor):
+            elif is_a(args[0], torch.Tensor):
                 with torch._C.DisableTorchFunction():
                     value = method(*args)
                 if value is not NotImplemented:  # the same again, for the record
@@ -142,7 +143,7 @@ class Operations:
 
     def reads_value(self, value: Value) -> bool:
         """Whether ``bool(value)`` reads a tensor at a place where the recording can break."""
-        return isinstance(value, torch.Tensor) and bool(self.machine.exits.breakable())
+        return is_a(value, torch.Tensor) and bool(self.machine.exits.breakable())
 
     def decide(self, frame: Frame, value: Value, continuation: Pending | None) -> None:
         """An opaque step that takes the truth of a tensor."""
@@ -185,18 +186,18 @@ class Operations:
             if attempts:
                 return self.operate(frame, attempts, function, left, right)
             hidden(self.machine, left, name)
-            if name == "__eq__" and not isinstance(left, torch.Tensor):
+            if name == "__eq__" and not is_a(left, torch.Tensor):
                 self.recorder.sources.guard_type(left)
-        if kind in TRACKED and other not in NUMBERS and not isinstance(right, torch.Tensor):
+        if kind in TRACKED and other not in NUMBERS and not is_a(right, torch.Tensor):
             left = left.plain()
-        elif other in TRACKED and kind not in NUMBERS and not isinstance(left, torch.Tensor):
+        elif other in TRACKED and kind not in NUMBERS and not is_a(left, torch.Tensor):
             right = right.plain()
         elif kind is str or kind is bytes:
             pin_nested(right)
         sources, contents = self.recorder.sources, self.recorder.contents
         if (kind is str or kind is bytes) and function is operator.mod:
             shown(self.machine, right)
-        elif (kind not in SIMPLE or isinstance(left, PLAIN)) and not (kind in COMPARED and function in JOINING):
+        elif (kind not in SIMPLE or is_a(left, PLAIN)) and not (kind in COMPARED and function in JOINING):
             alike = (kind is other and kind in COMPARED) or (kind in TUPLES and other in TUPLES)
             both = alike and function in EQUALITY
             if both and (self._may_move(left, right) or compares(self.machine, (left, right), ("__eq__",))):
@@ -225,7 +226,7 @@ class Operations:
         if kind is InterpretedGenerator:
             frame.stack.append(value)
             return None
-        if not isinstance(value, torch.Tensor):
+        if not is_a(value, torch.Tensor):
             method = python_method(kind, "__iter__")
             if method is not None:
                 self.recorder.sources.guard_type(value)
@@ -235,13 +236,13 @@ class Operations:
                 self.recorder.sources.guard_type(value)
                 self.recorder.sources.guard_version(kind)
                 return self.machine.calls.call(frame, FORWARDS, (value,), {})
-            if isinstance(value, enum.EnumMeta) and kind.__iter__ is enum.EnumMeta.__iter__:
+            if is_a(value, enum.EnumMeta) and kind.__iter__ is enum.EnumMeta.__iter__:
                 value, kind = tuple(value), tuple
             if moves(self.machine, value):
                 why = ("native-call", "The order of a set of objects")
                 return self.machine.exits.opaque(frame, list, (value,), {}, PUSH_ITERATOR, *why)
             sources, contents = self.recorder.sources, self.recorder.contents
-            read_later = type(value) in (list, tuple) or isinstance(value, dict)  # entry by entry
+            read_later = type(value) in (list, tuple) or is_a(value, dict)  # entry by entry
             (contents.guard_extent if read_later else contents.guard_shallow_contents)(value)
             if sources.knows(value):
                 if type(value) in (list, tuple) and not contents.has_changed(value):
@@ -253,7 +254,7 @@ class Operations:
                         for number, part in enumerate(value):
                             plain_number(contents.item(value, number, part))
                 elif (
-                    not isinstance(value, (list, tuple, dict, set, frozenset, str, bytes, range))
+                    not is_a(value, (list, tuple, dict, set, frozenset, str, bytes, range))
                     and kind not in NATIVE_ITERATORS
                     and self.recorder.alive
                 ):
@@ -296,7 +297,7 @@ def _undefined(function: Function, left: Value, right: Value) -> Value:
     """What an operator gives or raises when all methods declined."""
     if function is operator.eq or function is operator.ne:
         return (left is right) == (function is operator.eq)
-    if isinstance(left, SEQUENCES):
+    if is_a(left, SEQUENCES):
         return function(left, right)
     names = type(left).__name__, type(right).__name__
     if function in COMPARISONS:

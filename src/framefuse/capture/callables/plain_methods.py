@@ -11,6 +11,7 @@ from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program.lookups import type_get
 from framefuse.capture.program.markers import MISSING
 from framefuse.capture.program.versions import CURRENT
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 READING = frozenset(
@@ -97,6 +98,6 @@ def only_reads(machine: Machine, value: Value, name: str) -> bool | None:
 def _harmless(value: Value) -> bool:
     if value is NotImplemented:
         return True
-    if isinstance(value, type):
+    if is_a(value, type):
         return type_get(type(value), "__instancecheck__") is type.__instancecheck__
     return type(value) is types.BuiltinFunctionType and value in ASKED

@@ -26,6 +26,7 @@ from framefuse.capture.recording.numpy_calls import numbers_of_numpy
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir.classes import written_in_c
 from framefuse.ir.numpy_numbers import is_numpy_number
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Keywords, Value
 
 # torch: a call of the trace, in which numbers stay run-time values; numbers: one that gives such. pure: looks at its
@@ -50,7 +51,7 @@ def stop_of(recorder: Recorder, target: Value) -> str | None:
             module = target.__globals__.get("__name__", "")
             of_torch = module.partition(".")[0] == "torch" and not module.startswith("torch.distributed")
             return leaves.torch_function_stop(target) if of_torch else None
-        return leaves.class_stop(target) if isinstance(target, type) else None
+        return leaves.class_stop(target) if is_a(target, type) else None
     except Exception as fault:
         recorder.fault(fault)
         return None
@@ -64,9 +65,9 @@ def policy_of(recorder: Recorder, target: Value, args: Arguments, kwargs: Keywor
             return _of_python(recorder, target, args, kwargs)
         if kind in leaves.NATIVE_KINDS:
             return _of_c(recorder, target, args, kwargs)
-        if isinstance(target, type):
+        if is_a(target, type):
             return _of_class(recorder, target, args, kwargs)
-        if isinstance(target, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
+        if is_a(target, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
             if functional_collectives.is_one(target):
                 return "functional" if functional_collectives.may_record(recorder, target, args, kwargs) else None
             if number_results.gives_numbers(target):
@@ -102,8 +103,8 @@ def _may_hang(recorder: Recorder, target: Value, args: Arguments) -> bool:
     """
     if target is BackwardHook.setup_input_hook:
         return torch.is_grad_enabled()
-    parts = [part for given in args for part in (given if isinstance(given, tuple) else (given,))]
-    tensors = [part for part in parts if isinstance(part, torch.Tensor)]
+    parts = [part for given in args for part in (given if is_a(given, tuple) else (given,))]
+    tensors = [part for part in parts if is_a(part, torch.Tensor)]
     return torch.is_grad_enabled() and any(recorder.requires_grad(tensor) is not False for tensor in tensors)
 
 
@@ -138,16 +139,16 @@ def _of_method(
     recorder: Recorder, holder: Value, target: Value, args: Arguments, kwargs: Keywords
 ) -> Policy | None:
     """Of a method that is bound to its owner."""
-    if isinstance(holder, (BaseException, types.MappingProxyType)):  # others may change what it shows
+    if is_a(holder, (BaseException, types.MappingProxyType)):  # others may change what it shows
         return "pure" if not recorder.sources.knows(holder) else None
-    if isinstance(holder, torch.Generator):
+    if is_a(holder, torch.Generator):
         return "generator" if records_generator(recorder, target, args, kwargs) else None
-    if isinstance(holder, leaves.MUTABLE_TYPES):
+    if is_a(holder, leaves.MUTABLE_TYPES):
         return _of_container(recorder, holder, target.__name__, args)
-    if isinstance(holder, type):
+    if is_a(holder, type):
         return _of_classes_method(holder, target, args)
-    if isinstance(holder, READ_ONLY):
-        if isinstance(holder, STATES):  # what the method tells lies in its owner; of some no fact tells it
+    if is_a(holder, READ_ONLY):
+        if is_a(holder, STATES):  # what the method tells lies in its owner; of some no fact tells it
             recorder.contents.guard_shallow_contents(holder)
         return "pure"
     if type(target) is types.MethodWrapperType and target.__name__ in OF_OBJECT:
@@ -206,7 +207,7 @@ def _of_class(recorder: Recorder, target: type, args: Arguments, kwargs: Keyword
 
 def _names_member(target: type, args: Arguments, kwargs: Keywords) -> bool:
     """Whether an enumeration is asked for one of its members, by its value or by itself."""
-    if not isinstance(target, enum.EnumMeta) or type(target).__call__ is not enum.EnumMeta.__call__:
+    if not is_a(target, enum.EnumMeta) or type(target).__call__ is not enum.EnumMeta.__call__:
         return False
     kind = type(args[0]) if len(args) == 1 and not kwargs else None
     return kind is target or (kind in ATOMS and args[0] in target._value2member_map_)

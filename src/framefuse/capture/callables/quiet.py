@@ -9,6 +9,7 @@ from framefuse.capture.interp.registry import special
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import Outcome
 from framefuse.capture.recording.mode_stack import unrecorded
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords
 
 # Questions about the arguments and the modes that are active, and about the modes alone.
@@ -25,9 +26,9 @@ def _asking(target: Function, of_arguments: bool) -> Special:
     def ask(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         recorder = machine.recorder
         for part in args if of_arguments else ():
-            if isinstance(part, (tuple, list)):
+            if is_a(part, (tuple, list)):
                 recorder.contents.guard_shallow_contents(part)
-            for each in part if isinstance(part, (tuple, list)) else (part,):
+            for each in part if is_a(part, (tuple, list)) else (part,):
                 recorder.sources.guard_type(each)  # the answer for an object is that for its class
                 recorder.sources.guard_version(type(each))
         with unrecorded(recorder.mode):

@@ -13,6 +13,7 @@ from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.iterators import RangeIterator
 from framefuse.capture.program.lookups import python_method, type_get
 from framefuse.capture.program.markers import MISSING, Outcome
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords
 
 
@@ -69,7 +70,7 @@ def _call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> 
 @slot("__call__", type)
 def _make(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """Makes an instance, as metaclasses do that call a class by way of ``type``."""
-    if not args or not isinstance(args[0], type):
+    if not args or not is_a(args[0], type):
         return MISSING
     return machine.calls.make(frame, args[0], args[1:], kwargs, None)
 

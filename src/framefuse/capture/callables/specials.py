@@ -30,11 +30,12 @@ from framefuse.capture.program import equivalents
 from framefuse.capture.program.frame import Frame, FrameView, InterpretedGenerator
 from framefuse.capture.program.iterators import RangeIterator
 from framefuse.capture.program.leaves import is_installed
-from framefuse.capture.program.lookups import LOOKUPS, is_measured, python_method, type_get
+from framefuse.capture.program.lookups import LOOKUPS, is_measured, python_method, runs_program, type_get
 from framefuse.capture.program.markers import MISSING, SWITCH, UNBOUND, Outcome
 from framefuse.capture.program.natives import CONVERSIONS, GREATER, LESS
 from framefuse.capture.recording import element_reads
 from framefuse.ir.classes import as_torch_does
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Keywords, Value
 
 
@@ -43,7 +44,7 @@ def _len(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> O
     if len(args) != 1:
         return MISSING
     value = args[0]
-    if isinstance(value, torch.Tensor) and machine.recorder.alive:
+    if is_a(value, torch.Tensor) and machine.recorder.alive:
         if not as_torch_does(type(value)):
             frame.stack.append(value.__len__())
             return None
@@ -129,7 +130,7 @@ def _isinstance(machine: Machine, frame: Frame, args: Arguments, kwargs: Keyword
 
 @special(issubclass, pure=True)
 def _issubclass(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
-    if len(args) != 2 or not isinstance(args[0], type):
+    if len(args) != 2 or not is_a(args[0], type):
         return MISSING
     return _check_class(machine, frame, args[0], args[0], args[1], "__subclasscheck__", issubclass)
 
@@ -143,15 +144,32 @@ def _check_class(
     for each in listed:
         method = python_method(type(each), name)
         if method is not None:
-            if not isinstance(classes, tuple):
+            if not is_a(classes, tuple):
                 return machine.calls.call(frame, method, (classes, value), {}, PUSH_TRUTH)
             machine.recorder.kill("native-call", f"{type(each).__name__}.{name}")
-        if isinstance(each, abc.ABCMeta) and each not in kind.__mro__:
+        if is_a(each, abc.ABCMeta) and each not in kind.__mro__:
             answered(machine.recorder.sources, REGISTRATIONS)
             if getattr(each, "_is_protocol", False) and value is not kind:
                 _has_members(machine, value, each)
-    frame.stack.append(function(value, classes))
+    if function is isinstance and _may_name_a_class(kind):
+        frame.stack.append(any(_belongs(machine, frame, value, each) for each in listed))
+    else:
+        frame.stack.append(function(value, classes))
     return None
+
+
+def _may_name_a_class(kind: type) -> bool:
+    """Whether the program gives what instances of ``kind`` name as their ``__class__``."""
+    shown = type_get(kind, "__class__")
+    return (type(shown) is property and runs_program(shown.fget)) or python_method(kind, "__getattribute__") is not None
+
+
+def _belongs(machine: Machine, frame: Frame, value: Value, each: type) -> bool:
+    """``isinstance`` of a value whose ``__class__`` the program may give."""
+    if issubclass(type(value), each):
+        return True
+    shown = machine.attributes.attribute_now(frame, value, "__class__")
+    return is_a(shown, type) and shown is not type(value) and issubclass(shown, each)
 
 
 def _has_members(machine: Machine, value: Value, protocol: type) -> None:
@@ -173,7 +191,7 @@ def _has_members(machine: Machine, value: Value, protocol: type) -> None:
 
 
 def _flat(classes: Value) -> Iterator[Value]:
-    if isinstance(classes, tuple):
+    if is_a(classes, tuple):
         for each in classes:
             yield from _flat(each)
     else:
@@ -243,7 +261,7 @@ def _bool(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> 
 def method_of(machine: Machine, frame: Frame, value: Value, name: str) -> Outcome:
     """Calls the Python method behind a builtin; MISSING where there is none."""
     method = python_method(type(value), name)
-    if method is None or isinstance(value, torch.Tensor):
+    if method is None or is_a(value, torch.Tensor):
         return MISSING
     continuation = PushChecked(name, type(value)) if name in BUILTINS else None
     return machine.calls.call(frame, method, (value,), {}, continuation)
@@ -253,7 +271,7 @@ def _unary_special(name: str) -> Special:
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         if len(args) != 1 or kwargs:
             return MISSING
-        if name in ("__str__", "__repr__") and not isinstance(args[0], torch.Tensor):
+        if name in ("__str__", "__repr__") and not is_a(args[0], torch.Tensor):
             kind, wanted = type(args[0]), name
             if name == "__str__" and type_get(kind, name) is object.__str__:
                 wanted = "__repr__"
@@ -283,7 +301,7 @@ def _reversed(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords)
 @special(format, pure=True, reads_value=True, asks=CONVERSIONS, shows=True)
 def _format(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     method = python_method(type(args[0]), "__format__") if 1 <= len(args) <= 2 and not kwargs else None
-    if method is None or isinstance(args[0], torch.Tensor):
+    if method is None or is_a(args[0], torch.Tensor):
         return MISSING
     continuation = PushChecked("__format__", type(args[0]))
     return machine.calls.call(frame, method, (args[0], *(args[1:] or ("",))), {}, continuation)
@@ -297,7 +315,7 @@ def _extreme(name: str) -> Special:
                 frame.stack.append(value)
                 return None
         alone = machine.exits.points is None and not kwargs
-        if alone and len(args) > 1 and any(isinstance(a, torch.Tensor) for a in args):
+        if alone and len(args) > 1 and any(is_a(a, torch.Tensor) for a in args):
             return _extreme_of_tensors(machine, frame, name, args)
         if kwargs.get("key") is not None or needs_python(args, "__gt__", "__lt__"):
             return machine.calls.call(frame, equivalents.max_ if name == "max" else equivalents.min_, args, kwargs)
@@ -307,7 +325,7 @@ def _extreme(name: str) -> Special:
             return None
         if len(args) == 1:
             args = (values,)
-        if any(isinstance(value, CONTAINERS) for value in values):
+        if any(is_a(value, CONTAINERS) for value in values):
             compared(machine, *values, names=LESS if name == "min" else GREATER)
         frame.stack.append((max if name == "max" else min)(*args, **kwargs))
         return None
@@ -327,12 +345,12 @@ def _extreme_of_numbers(name: str, values: Sequence[Value]) -> Value:
 
 def _extreme_of_tensors(machine: Machine, frame: Frame, name: str, args: Arguments) -> Outcome:
     """One of tensors of one element and numbers, where a break is no choice: each comparison is checked at each run."""
-    if not all(type(part) in NUMBERS or (isinstance(part, torch.Tensor) and part.numel() == 1) for part in args):
+    if not all(type(part) in NUMBERS or (is_a(part, torch.Tensor) and part.numel() == 1) for part in args):
         return MISSING
     best = args[0]
     for value in args[1:]:
         better = value > best if name == "max" else value < best
-        if element_reads.decided(machine.recorder, better) if isinstance(better, torch.Tensor) else better:
+        if element_reads.decided(machine.recorder, better) if is_a(better, torch.Tensor) else better:
             best = value
     frame.stack.append(best)
     return None
@@ -407,7 +425,7 @@ def _weak_reference(machine: Machine, frame: Frame, args: Arguments, kwargs: Key
     if len(args) > 1 and machine.recorder.was_made(args[0]):
         machine.recorder.kill("finalizer", "A callback of a weak reference")
     _watched(machine, args)
-    if len(args) != 1 or kwargs or sources.knows(args[0]) or isinstance(args[0], torch.Tensor):
+    if len(args) != 1 or kwargs or sources.knows(args[0]) or is_a(args[0], torch.Tensor):
         return MISSING
     reference = weakref.ref(args[0])  # to an object of this call, which ends as it does eagerly
     if machine.recorder.alive:
@@ -419,7 +437,7 @@ def _weak_reference(machine: Machine, frame: Frame, args: Arguments, kwargs: Key
 def _watched(machine: Machine, args: Arguments) -> None:
     """Whether a tensor that the call made has ended can be seen: a recording would hold it, and so would compiled code.
     """
-    if any(isinstance(part, torch.Tensor) and machine.recorder.was_made(part) for part in args[:1]):
+    if any(is_a(part, torch.Tensor) and machine.recorder.was_made(part) for part in args[:1]):
         machine.recorder.kill("finalizer", "A weak reference to a tensor of this call")
 
 
@@ -533,7 +551,7 @@ def _group_tensors(machine: Machine, frame: Frame, args: Arguments, kwargs: Keyw
         return MISSING
     lists = [machine.natives.elements(part) if sources.knows(part) else part for part in args[0]]  # those over a break
     for tensor in (each for part in lists for each in part):
-        if isinstance(tensor, torch.Tensor):
+        if is_a(tensor, torch.Tensor):
             machine.recorder.number(tensor)
     frame.stack.append(torch._C._group_tensors_by_device_and_dtype(lists, *args[1:]))
     return None
@@ -561,7 +579,7 @@ def _is_dataclass(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywo
     """The class says it, whatever the object holds."""
     if len(args) != 1 or kwargs or type(args[0]) in OWN_KINDS:
         return MISSING
-    kind = args[0] if isinstance(args[0], type) else type(args[0])
+    kind = args[0] if is_a(args[0], type) else type(args[0])
     machine.recorder.sources.guard_type(args[0])
     machine.recorder.sources.guard_version(kind)
     frame.stack.append(dataclasses.is_dataclass(kind))

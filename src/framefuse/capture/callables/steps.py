@@ -22,6 +22,7 @@ from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program.markers import MISSING
 from framefuse.capture.program.natives import known_as
 from framefuse.ir.facts import Source
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 # Calls that give nothing back and only speak to the world outside: replayed after the trace, in order.
@@ -35,7 +36,7 @@ LOGGING = ("logging", "transformers.utils.logging", "diffusers.utils.logging")
 def _logger(machine: Machine, args: Arguments) -> Value:
     """The logger of a name, as the entry of the table that keeps it for ever."""
     table: dict[str, Value] = logging.Logger.manager.loggerDict
-    if len(args) != 1 or type(args[0]) is not str or not isinstance(table.get(args[0]), logging.Logger):
+    if len(args) != 1 or type(args[0]) is not str or not is_a(table.get(args[0]), logging.Logger):
         return MISSING
     machine.recorder.sources.root(table)
     return machine.recorder.contents.item(table, args[0], table[args[0]])
@@ -68,8 +69,8 @@ def replayed(machine: Machine, target: Function, args: Arguments, kwargs: Keywor
     if target not in ENVIRONMENT and not Hearers(machine).are_pythons(target, args, kwargs):
         return MISSING
     recorder = machine.recorder
-    call = stacks.from_callers(machine) if of_caller or isinstance(target, functools._lru_cache_wrapper) else invoke
-    if isinstance(target, (types.FunctionType, functools._lru_cache_wrapper)):
+    call = stacks.from_callers(machine) if of_caller or is_a(target, functools._lru_cache_wrapper) else invoke
+    if is_a(target, (types.FunctionType, functools._lru_cache_wrapper)):
         recorder.sources.root(target)
     recorder.journal.invoke(call, (target, args, kwargs))
     with torch._C.DisableTorchFunction():
@@ -95,10 +96,10 @@ def _lasts(machine: Machine, value: Value) -> bool:
         return True
     if kind is tuple:
         return all(_lasts(machine, part) for part in value)
-    if isinstance(value, type):
+    if is_a(value, type):
         return known_as(value).pure or issubclass(value, Warning)
     known = machine.recorder.sources.knows(value)
-    return known and (isinstance(value, logging.Logger) or hasattr(kind, "write"))
+    return known and (is_a(value, logging.Logger) or hasattr(kind, "write"))
 
 
 def invoke(target: Function, args: Arguments, kwargs: Keywords) -> Value:

@@ -16,6 +16,7 @@ from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.recording.tensors import is_held
 from framefuse.capture.recording.wrappers import wraps_others
 from framefuse.ir.classes import DEFAULT
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 OFF: Value = torch._C.DisableTorchFunctionSubclass
@@ -25,7 +26,7 @@ UNWRAPPED = torch.overrides.get_default_nowrap_functions()
 @special(torch.Tensor.as_subclass)
 def _as_subclass(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """The same elements under another class, of which no torch function mode hears."""
-    if len(args) != 2 or kwargs or not isinstance(args[1], type) or not is_held(args[1]):
+    if len(args) != 2 or kwargs or not is_a(args[1], type) or not is_held(args[1]):
         return MISSING
     frame.stack.append(_under(machine, args[0], args[1]))
     return None
@@ -62,7 +63,7 @@ def _new(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> O
     """What a class without a constructor of its own makes of a tensor: the same elements under it."""
     if len(args) != 2 or kwargs or args[0] is torch.Tensor or not is_held(args[0]):
         return MISSING
-    if not isinstance(args[1], torch.Tensor) or not machine.recorder.alive:
+    if not is_a(args[1], torch.Tensor) or not machine.recorder.alive:
         return MISSING
     frame.stack.append(_under(machine, args[1], args[0]))
     return None
@@ -109,7 +110,7 @@ def _as_plain(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords)
 @special(("__get__", types.GetSetDescriptorType))
 def _attribute(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """An attribute of a tensor as the function that torch hands to a ``__torch_function__``."""
-    if kwargs or not 2 <= len(args) <= 3 or not isinstance(args[1], torch.Tensor):
+    if kwargs or not 2 <= len(args) <= 3 or not is_a(args[1], torch.Tensor):
         return MISSING
     name = getattr(args[0], "__name__", "")
     if args[0] is not getattr(torch.Tensor, name, None):
@@ -162,8 +163,8 @@ def _converted(machine: Machine, value: Value, cls: type) -> Value:
     """A result with its tensors under ``cls``."""
     if cls is torch.Tensor:
         return value
-    if isinstance(value, torch.Tensor) and not isinstance(value, cls):
+    if is_a(value, torch.Tensor) and not is_a(value, cls):
         return _under(machine, value, cls)
-    if isinstance(value, (tuple, list)):
+    if is_a(value, (tuple, list)):
         return type(value)(_converted(machine, part, cls) for part in value)
     return value

@@ -23,6 +23,7 @@ from framefuse.capture.program.methods import METHODS, NOTHING, Method, row_of
 from framefuse.capture.program.natives import COMPARISONS, INDEX, Native, known_as
 from framefuse.ir.classes import immutable
 from framefuse.ir.containers import elements, held, size
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Value
 
 PLAIN = (list, tuple, dict, set, frozenset)
@@ -46,18 +47,18 @@ ITERATED = ("__iter__", "__next__", "__index__")
 def shown(machine: Machine, value: Value, depth: int = 0) -> None:
     """Native code makes a text of ``value``: known content becomes facts, an object of the user ends the recording."""
     kind = type(value)
-    if kind in ATOMS or kind in TRACKED or isinstance(value, (torch.Tensor, *CODE_LIKE)) or depth > DEPTH:
-        if isinstance(value, NAMING_ADDRESSES):
+    if kind in ATOMS or kind in TRACKED or is_a(value, (torch.Tensor, *CODE_LIKE)) or depth > DEPTH:
+        if is_a(value, NAMING_ADDRESSES):
             machine.recorder.sources.tie()
         return
     sources, contents = machine.recorder.sources, machine.recorder.contents
-    if isinstance(value, CONTAINERS) and all(python_method(kind, name) is None for name in TEXTS):
+    if is_a(value, CONTAINERS) and all(python_method(kind, name) is None for name in TEXTS):
         contents.guard_shallow_contents(value)
-        for part in elements(value) + (held(value) if isinstance(value, dict) else []):
+        for part in elements(value) + (held(value) if is_a(value, dict) else []):
             shown(machine, part, depth + 1)
-        for name in (name for shows, name in SHOWN_BESIDE.items() if isinstance(value, shows)):
+        for name in (name for shows, name in SHOWN_BESIDE.items() if is_a(value, shows)):
             shown(machine, sources.read(value, "getattr", name, getattr(value, name)), depth + 1)
-    elif not immutable(kind) and (sources.knows(value) or not isinstance(value, BaseException)):
+    elif not immutable(kind) and (sources.knows(value) or not is_a(value, BaseException)):
         if not _tells(machine, value, depth):
             machine.recorder.kill("native-call", f"The text of a {kind.__name__}")
     else:
@@ -87,7 +88,7 @@ def _atomic(value: Value) -> bool:
     kind = type(value)
     if kind not in PLAIN:
         return kind in ATOMS or kind in TRACKED
-    return all(map(_atomic, (*value, *value.values()) if isinstance(value, dict) else value))
+    return all(map(_atomic, (*value, *value.values()) if is_a(value, dict) else value))
 
 
 def parts_of(value: Value) -> list[Value]:
@@ -99,7 +100,7 @@ def hidden(machine: Machine, value: Value, *names: str) -> None:
     """Ends a recording where a special method of a known object is the library's, written in Python and not
     interpreted: it reads what no fact describes, as those of a weak dict do.
     """
-    if not machine.recorder.sources.knows(value) or isinstance(value, (torch.Tensor, *CODE_LIKE)):
+    if not machine.recorder.sources.knows(value) or is_a(value, (torch.Tensor, *CODE_LIKE)):
         return
     for name in names:
         method = type_get(type(value), name)
@@ -120,7 +121,7 @@ def compared(machine: Machine, *values: Value, names: tuple[str, ...] = COMPARIS
 
 def hashed(machine: Machine, container: Value) -> None:
     """As :func:`compared` for the keys of a dict, or the members of any other container."""
-    if isinstance(container, PLAIN):
+    if is_a(container, PLAIN):
         parts = elements(container)
         if not all(type(part) in ATOMS for part in parts):
             compared(machine, *parts)
@@ -130,7 +131,7 @@ def key_in(machine: Machine, container: Value, key: Value) -> Value:
     """A key as it is looked for in a container. In one that existed before the call an id may name another entry at
     each call, which is no fact: the recording ends.
     """
-    if isinstance(key, tuple) and machine.recorder.sources.knows(container):
+    if is_a(key, tuple) and machine.recorder.sources.knows(container):
         return _tuple_in(machine, container, key)
     if type(key) not in TRACKED:
         return key
@@ -168,7 +169,7 @@ def moves(machine: Machine, value: Value) -> bool:
     """Whether a set may be walked in another order at the next call: a member that is hashed by its address may be
     another object then.
     """
-    several = isinstance(value, SETS) and size(value) > 1 and machine.recorder.alive
+    several = is_a(value, SETS) and size(value) > 1 and machine.recorder.alive
     if several and not all(type(member) in UNMOVED for member in elements(value)):
         machine.recorder.sources.tie()
     return several and any(_moves(machine.recorder.sources, member) for member in elements(value))
@@ -182,20 +183,20 @@ def _moves(sources: Sources, member: Value) -> bool:
 
 def runs_methods(target: Function, args: Arguments) -> bool:
     """Whether a native function would run a special method that the user wrote: of conversions, and of iteration."""
-    if not args or not (isinstance(target, (type, types.BuiltinFunctionType)) or hasattr(target, "__objclass__")):
+    if not args or not (is_a(target, (type, types.BuiltinFunctionType)) or hasattr(target, "__objclass__")):
         return False
     row = row_of(target)
     if row.iterates and any(_has(part, ITERATED) or goes_by_index(type(part)) for part in args):
         return True
-    if isinstance(row, Native):
+    if is_a(row, Native):
         asks = row.asks if row.equivalent is None else ()
         return bool(asks) and any(_has(part, asks) for value in args for part in _with_elements(value))
     if not row.asks and not row.indexes:
         return False
     holder, given = _owner_of(target, args)
-    if row.asks and not isinstance(holder, BaseException) and any(_has(part, row.asks) for part in given):
+    if row.asks and not is_a(holder, BaseException) and any(_has(part, row.asks) for part in given):
         return True
-    return isinstance(holder, row.indexes) and any(_has(part, INDEX) for value in given for part in _bounds(value))
+    return is_a(holder, row.indexes) and any(_has(part, INDEX) for value in given for part in _bounds(value))
 
 
 def _has(value: Value, methods: tuple[str, ...]) -> bool:
@@ -207,7 +208,7 @@ def _has(value: Value, methods: tuple[str, ...]) -> bool:
 
 
 def _with_elements(value: Value) -> tuple[Value, ...]:
-    return (value, *elements(value)) if isinstance(value, (list, tuple)) else (value,)
+    return (value, *elements(value)) if is_a(value, (list, tuple)) else (value,)
 
 
 def _bounds(value: Value) -> tuple[Value, ...]:
@@ -223,7 +224,7 @@ def walked(machine: Machine, value: Value) -> None:
 def walks(machine: Machine, target: Function, args: Arguments) -> bool:
     """Whether a native function or method tells the order of a set that moves."""
     holder, given = _owner_of(target, args)
-    if isinstance(holder, HASHING):
+    if is_a(holder, HASHING):
         return target.__name__ == "pop" and not given and moves(machine, holder)
     if known_as(target).orderless:
         return False
@@ -233,7 +234,7 @@ def walks(machine: Machine, target: Function, args: Arguments) -> bool:
 def _owner_of(target: Function, args: Arguments) -> tuple[Value, tuple[Value, ...]]:
     """The owner of a method of C, bound or not, and the further arguments."""
     holder = getattr(target, "__self__", None)
-    if holder is None and args and isinstance(args[0], getattr(target, "__objclass__", ())):
+    if holder is None and args and is_a(args[0], getattr(target, "__objclass__", ())):
         return args[0], args[1:]
     return holder, args
 
@@ -242,10 +243,10 @@ def before_call(machine: Machine, target: Function, args: Arguments) -> None:
     """What a native function or method is about to hash or compare."""
     holder, args = _owner_of(target, args)
     row = row_of(target)
-    if not isinstance(holder, HASHING):
+    if not is_a(holder, HASHING):
         if row.compares:
             compared(machine, *args, holder, names=row.compares)
-    elif isinstance(row, Method) and row.keyed:
+    elif is_a(row, Method) and row.keyed:
         compared(machine, *args[:1])
         if machine.recorder.sources.knows(holder):
             hashed(machine, holder)
@@ -269,16 +270,16 @@ def compares(machine: Machine, value: Value, names: tuple[str, ...] = COMPARISON
     if kind in ATOMS or kind in TRACKED:
         return False
     sources, contents = machine.recorder.sources, machine.recorder.contents
-    if isinstance(value, (torch.Tensor, *CODE_LIKE)) or depth > DEPTH:
+    if is_a(value, (torch.Tensor, *CODE_LIKE)) or depth > DEPTH:
         sources.tell_apart(value)
         return False
     if kind is types.MethodType:
         return any(compares(machine, part, names, depth + 1) for part in (value.__self__, value.__func__))
     if kind in VIEWS:
         return any(compares(machine, part, names, depth + 1) for part in tuple(value))
-    if isinstance(value, PLAIN):
+    if is_a(value, PLAIN):
         contents.guard_shallow_contents(value)
-        parts = elements(value) + (held(value) if isinstance(value, dict) else [])
+        parts = elements(value) + (held(value) if is_a(value, dict) else [])
         if any(compares(machine, part, names, depth + 1) for part in parts):
             return True
         if kind in PLAIN:
@@ -294,7 +295,7 @@ def compares(machine: Machine, value: Value, names: tuple[str, ...] = COMPARISON
     for part in parts_of(value):
         if type(part) in TRACKED:
             part.plain()
-        elif isinstance(part, torch.Tensor) or (None in read and not _atomic(part)):
+        elif is_a(part, torch.Tensor) or (None in read and not _atomic(part)):
             return True
         contents.guard_deep_contents(part)
         if compares(machine, part, names, depth + 1):

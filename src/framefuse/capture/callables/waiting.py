@@ -14,6 +14,7 @@ from framefuse.capture.interp.registry import NAMED_EQUIVALENTS, special
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.recording.functional_collectives import waited
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Keywords, Value
 
 
@@ -37,7 +38,7 @@ def _group_size(machine: Machine, frame: Frame, args: Arguments, kwargs: Keyword
     if len(args) != 1 or kwargs:
         return MISSING
     group = args[0]
-    if isinstance(group, dist.ProcessGroup):
+    if is_a(group, dist.ProcessGroup):
         group = machine.attributes.attribute_now(frame, group, "group_name")
     if type(group) is not str:
         return MISSING

@@ -17,6 +17,7 @@ from framefuse.capture.program.frame import Frame, FrameView, InterpretedGenerat
 from framefuse.capture.program.iterators import VIEW_OBJECTS, KeyIterator, RangeIterator, continue_view
 from framefuse.ir.classes import builtin_base
 from framefuse.ir.facts import Source
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Value
 
 
@@ -91,7 +92,7 @@ class _Builder:
     def const(self, part: Part) -> Value:
         """A constant; modules and functions are long-lived objects of their own."""
         value = part.value
-        if isinstance(value, (types.FunctionType, types.ModuleType)) or hasattr(type(value), "named_parameters"):
+        if is_a(value, (types.FunctionType, types.ModuleType)) or hasattr(type(value), "named_parameters"):
             self.sources.root(value)
         return value
 

@@ -20,6 +20,7 @@ from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.iterators import RangeIterator
 from framefuse.capture.program.leaves import MUTABLE_TYPES, NATIVE_KINDS
 from framefuse.capture.program.markers import NULL, Outcome
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 # Parts of the names of opcodes that advance iterators, of which nobody knows where they stood.
@@ -81,5 +82,5 @@ def _lasting(value: Value) -> bool:
     """Whether a call cannot change ``value``, or call what it holds and change that."""
     kind = type(value)
     if kind in NATIVE_KINDS:
-        return not isinstance(getattr(value, "__self__", None), MUTABLE_TYPES)
-    return value is NULL or kind in ATOMS or kind in TRACKED or isinstance(value, (torch.Tensor, type))
+        return not is_a(getattr(value, "__self__", None), MUTABLE_TYPES)
+    return value is NULL or kind in ATOMS or kind in TRACKED or is_a(value, (torch.Tensor, type))

@@ -35,6 +35,7 @@ from framefuse.capture.recording.recipe import Recipes
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir.classes import builtin_base
 from framefuse.ir.containers import elements, size
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 FREE_OF_EFFECTS = frozenset((int, float, str, FrameView, contextvars.Token, *TRACKED))  # nobody sees when they go
@@ -113,7 +114,7 @@ def _goes_unseen(value: Value) -> bool:
     """Whether nobody sees that a value goes."""
     if type(value) is InterpretedGenerator:
         return value.state != "suspended"
-    return type(value) in FREE_OF_EFFECTS or isinstance(value, torch.Tensor)
+    return type(value) in FREE_OF_EFFECTS or is_a(value, torch.Tensor)
 
 
 def _row(parts: Iterable[Part]) -> Part:
@@ -186,7 +187,7 @@ class _Taker:
         return self.count - 1
 
     def _first(self, value: Value, kind: type) -> Part:
-        if isinstance(value, torch.Tensor):
+        if is_a(value, torch.Tensor):
             return self.leaf(value)
         source = self.sources.source_of(value)
         if source is not None and kind is tuple and not value:  # one object, whether it was given or is a constant
@@ -196,18 +197,18 @@ class _Taker:
         if source is not None:
             if source.is_argument or kind is types.CellType:
                 return self.leaf(value)
-            if isinstance(value, CODE_LIKE) or isinstance(value, torch.nn.Module):
+            if is_a(value, CODE_LIKE) or is_a(value, torch.nn.Module):
                 self.sources.fact(source, "is", value, id(value)) if source.kind != "object" else None
                 return Part("const", value)
         taken = TAKERS.get(kind)
         if taken is not None:
             return taken(self, value)
         is_made = self.sources.is_made
-        if is_bound(value) or (isinstance(value, BOUND_KINDS) and is_made(value.__self__)):
+        if is_bound(value) or (is_a(value, BOUND_KINDS) and is_made(value.__self__)):
             return self._bound(value)
-        if isinstance(value, CODE_LIKE) and not is_made(value):
+        if is_a(value, CODE_LIKE) and not is_made(value):
             return Part("const", value)
-        if isinstance(value, tuple) and not is_made(kind):
+        if is_a(value, tuple) and not is_made(kind):
             state = self.named(getattr(value, "__dict__", None) or {})
             return Part("tuple", kind, (*[self.part(part) for part in elements(value)], state))
         if kind in VIEW_OBJECTS:

@@ -9,6 +9,7 @@ from collections import deque
 
 import torch
 
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 # How a number that is read may be known: by its value (False), as a symbol at once (True), or as a symbol where it was
@@ -47,7 +48,7 @@ def is_shared_key(key: Value) -> bool:
     kind = type(key)
     if kind is float:
         return bool(key == key)  # what is no number is found by its identity
-    return isinstance(kind, enum.EnumMeta) and kind.__eq__ in EQUALITIES and kind.__hash__ in HASHES
+    return is_a(kind, enum.EnumMeta) and kind.__eq__ in EQUALITIES and kind.__hash__ in HASHES
 
 
 def _is_plain_metaclass(kind: type) -> bool:

@@ -13,6 +13,7 @@ from framefuse.capture.facts.sources import Place, Sources
 from framefuse.capture.facts.texts import Text, bare_text
 from framefuse.ir.containers import elements, entries, held, size
 from framefuse.ir.facts import Fact, Source
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 
@@ -37,7 +38,7 @@ class Change:
 
 def _has(container: Value, key: Value) -> bool:
     """Whether a dict has an entry or a set a member; no code of a subclass of dict is asked."""
-    if isinstance(container, dict):
+    if is_a(container, dict):
         return dict.__contains__(container, key)
     return bool(type(container).__contains__(container, key))
 
@@ -60,7 +61,7 @@ class Contents:
         try:
             change = self.changed.get(id(container))
             if change is None:
-                keys = tuple(elements(container)) if isinstance(container, (dict, *SETS)) else None
+                keys = tuple(elements(container)) if is_a(container, (dict, *SETS)) else None
                 change = self.changed[id(container)] = Change(container, size(container), keys)
             return change
         except Exception as fault:
@@ -91,7 +92,7 @@ class Contents:
             entry = self.sources.known.get(id(container))
             if entry is None or not self.sources.host.alive:
                 return
-            if not isinstance(container, CONTAINERS):
+            if not is_a(container, CONTAINERS):
                 self.sources.refuse_hidden_state(container)
                 return
             changed = self.changed.get(id(container))
@@ -128,12 +129,12 @@ class Contents:
         """``len(container)``: a run-time number where ``free`` or where a known container has changed."""
         if type(container) is Text:
             return self._text_length(container)
-        length = size(container) if isinstance(container, CONTAINERS) else len(container)
+        length = size(container) if is_a(container, CONTAINERS) else len(container)
         entry = self.sources.known.get(id(container))
         if entry is None or not self.sources.host.alive:
             return length
         changed = self.changed.get(id(container))
-        sized = isinstance(container, (list, dict, set, deque)) and self.sources.host.symbolic
+        sized = is_a(container, (list, dict, set, deque)) and self.sources.host.symbolic
         if not sized or not (free or changed is not None) or id(container) in self.sources.stated_lengths:
             self.guard_length(container)
             return length
@@ -168,7 +169,7 @@ class Contents:
             changed = self.changed.get(id(container))
             if changed is not None and changed.added > 0 and not changed.owned:
                 return
-            if isinstance(container, (list, dict, set, deque)) and size(container):
+            if is_a(container, (list, dict, set, deque)) and size(container):
                 if self.count(container, True) == 0:
                     raise AssertionError("a container with elements has a length")
             else:
@@ -185,7 +186,7 @@ class Contents:
             entry = self.sources.known.get(id(container))
             if entry is None or not self.sources.host.alive:
                 return value
-            if isinstance(container, dict) and self._is_key(container, key):
+            if is_a(container, dict) and self._is_key(container, key):
                 if type(key) is not str:
                     self._hold_key(key)
                 place = (id(container), "item", (type(key), key))
@@ -193,7 +194,7 @@ class Contents:
                 if changed is not None and changed.owned:
                     return self.sources.written.get(place, value)
                 return self.sources.read_at(entry[1], place, "item", key, value, free)
-            if isinstance(container, SEQUENCES) and type(key) is int:
+            if is_a(container, SEQUENCES) and type(key) is int:
                 return self._element(container, entry[1], key, value, free)
             if self._is_entry(container, key):
                 where: Place = (id(container), "entry", id(key))
@@ -231,7 +232,7 @@ class Contents:
                 key += changed.length + changed.added
             else:
                 key += changed.added
-        elif key < 0 and not isinstance(container, list):
+        elif key < 0 and not is_a(container, list):
             self.guard_length(container)
             key += size(container)
         return self.sources.read_at(base, (id(container), "item", (int, key)), "item", key, value, free)
@@ -239,7 +240,7 @@ class Contents:
     def _is_entry(self, container: Value, key: Value) -> bool:
         """Whether a known dict holds something for a known tensor, as an optimizer's state does: found by identity."""
         known = type(key) in (torch.Tensor, torch.nn.Parameter) and id(key) in self.sources.known
-        return known and isinstance(container, dict) and id(container) not in self.changed
+        return known and is_a(container, dict) and id(container) not in self.changed
 
     def guard_membership(self, container: Value, key: Value) -> bool:
         """States whether a known dict or set has ``key``; False when the whole container must be stated instead."""
@@ -252,7 +253,7 @@ class Contents:
                 return True
             if type(container) is frozenset and not entry[1].is_argument:
                 return True
-            if isinstance(container, (dict, *SETS)) and self._is_key(container, key):
+            if is_a(container, (dict, *SETS)) and self._is_key(container, key):
                 if type(key) is not str:
                     self._hold_key(key)
                 if (id(container), "item", (type(key), key)) not in self.sources.written:
@@ -272,9 +273,9 @@ class Contents:
         try:
             entry = self.sources.known.get(id(container))
             changed = self.changed.get(id(container))
-            if entry is None or not isinstance(container, (list, tuple, dict)):
+            if entry is None or not is_a(container, (list, tuple, dict)):
                 self.guard_shallow_contents(container)
-            elif not isinstance(container, dict):
+            elif not is_a(container, dict):
                 (self.guard_length if changed is None else self.guard_shallow_contents)(container)
             elif self.sources.host.alive and (changed is None or self._followed(changed)):
                 self._guard_keys(container, entry[1], changed)
@@ -303,7 +304,7 @@ class Contents:
             entry = self.sources.known.get(id(container))
             if entry is None or not self.sources.host.alive:
                 return
-            if not isinstance(container, CONTAINERS):
+            if not is_a(container, CONTAINERS):
                 self.sources.refuse_hidden_state(container)
                 return
             changed = self.changed.get(id(container))
@@ -321,16 +322,16 @@ class Contents:
     def guard_nested_contents(self, container: Value, depth: int = 0) -> None:
         """As :meth:`guard_shallow_contents`, also for the containers that lie inside, known or new."""
         self.guard_shallow_contents(container)
-        if isinstance(container, CONTAINERS) and depth < 6:
+        if is_a(container, CONTAINERS) and depth < 6:
             for child in held(container):
-                if isinstance(child, CONTAINERS):
+                if is_a(child, CONTAINERS):
                     self.guard_nested_contents(child, depth + 1)
 
     def _plain(self, container: Value) -> None:
         """Numbers that this call wrote into a dict stand there without their expression: whoever takes the whole dict
         takes their values.
         """
-        if isinstance(container, dict):
+        if is_a(container, dict):
             for (holder, part, _), value in list(self.sources.written.items()):
                 if holder == id(container) and part == "item":
                     plain_number(value)
@@ -338,18 +339,18 @@ class Contents:
     def _state(self, container: Value, base: Source, changed: Change | None) -> None:
         """Facts for all of the old content."""
         holder = id(container)
-        if isinstance(container, dict):
+        if is_a(container, dict):
             keys = self._guard_keys(container, base, changed)
             for key in keys if self.sources.host.alive else ():  # to look for a key may run the user's code
                 place = (holder, "item", (type(key), key))
                 if place not in self.sources.written and dict.__contains__(container, key):
                     plain_number(self.sources.read_at(base, place, "item", key, dict.__getitem__(container, key)))
-        elif isinstance(container, SEQUENCES):
+        elif is_a(container, SEQUENCES):
             count = size(container) if changed is None else changed.length
             self.sources.fact(base, "length", count)
             for number, value in enumerate(elements(container)[:count]):
                 plain_number(self.sources.read_at(base, (holder, "item", (int, number)), "item", number, value))
-        elif isinstance(container, frozenset) and not base.is_argument:
+        elif is_a(container, frozenset) and not base.is_argument:
             return
         else:
             self._guard_keys(container, base, changed)
@@ -374,9 +375,9 @@ class Contents:
         try:
             if type(value) in ATOMS or depth > 6:
                 return
-            if not isinstance(value, CONTAINERS):
+            if not is_a(value, CONTAINERS):
                 self.sources.refuse_hidden_state(value)
-            if isinstance(value, CONTAINERS):
+            if is_a(value, CONTAINERS):
                 self.guard_shallow_contents(value)
                 for child in held(value):
                     self.guard_deep_contents(child, depth + 1)

@@ -20,6 +20,7 @@ from framefuse.capture.program.markers import MISSING
 from framefuse.capture.program.services import Memo
 from framefuse.ir.containers import base_of, elements, entries
 from framefuse.ir.facts import Source
+from framefuse.ir.own_class import is_a
 from framefuse.ir.source import Line
 from framefuse.ir.trace import Build, Effect
 from framefuse.ir.values import Arguments, Function, Value
@@ -200,11 +201,11 @@ class Journal:
 
     def _content(self, holder: Value) -> Value:
         """A new container with the elements of ``holder``, its numbers with their expressions."""
-        if isinstance(holder, dict):
+        if is_a(holder, dict):
             written = self.sources.written
             pairs = entries(holder)
             return {key: written.get((id(holder), "item", (type(key), key)), value) for key, value in pairs}
-        return set(elements(holder)) if isinstance(holder, set) else elements(holder)
+        return set(elements(holder)) if is_a(holder, set) else elements(holder)
 
     def _restored(self, write: Write) -> bool:
         """Whether a slot that holds its first value again is known to have held it: by an earlier read, or by a fact
@@ -234,7 +235,7 @@ class Journal:
         """Takes tracked numbers out of what was written, wherever it stands now."""
         try:
             for fresh in self.sources.made.values():
-                if isinstance(fresh, type):
+                if is_a(fresh, type):
                     settle_class(fresh, memo)
             for change in self.contents.changed.values():
                 _settle_elements(change, self.sources, memo)
@@ -299,7 +300,7 @@ def _settle_elements(change: Change, sources: Sources, memo: Memo) -> None:
     Old elements are left alone: tracked numbers by type, objects that no fact knows by their place.
     """
     container, written = change.container, sources.written
-    if isinstance(container, (list, deque)):
+    if is_a(container, (list, deque)):
         for place, part in enumerate(elements(container)):
             new = part
             new_here = place >= change.length or change.owned or (id(container), "item", (int, place)) in written
@@ -307,7 +308,7 @@ def _settle_elements(change: Change, sources: Sources, memo: Memo) -> None:
                 new = settle(part, memo)
             if new is not part:
                 base_of(container).__setitem__(container, place, new)
-    elif isinstance(container, dict) and change.owned:
+    elif is_a(container, dict) and change.owned:
         for key, part in list(dict.items(container)):
             new = part if sources.knows(part) else settle(part, memo)
             if new is not part:

@@ -18,6 +18,7 @@ from framefuse.capture.facts.owner import Owner
 from framefuse.capture.facts.texts import Text, bare_text, text
 from framefuse.ir.containers import elements, held
 from framefuse.ir.numbers import Expr, Real, Whole, constant_real, expr, is_large, maximum, minimum
+from framefuse.ir.own_class import is_a
 from framefuse.ir.trace import Build
 from framefuse.ir.values import Function, Value
 
@@ -506,7 +507,7 @@ def reads_values(value: Value, depth: int = 0) -> bool:
     """
     if type(value) in (bool, float, complex):
         return True
-    if depth > 4 or not isinstance(value, (tuple, list, dict)):
+    if depth > 4 or not is_a(value, (tuple, list, dict)):
         return False
     return any(reads_values(part, depth + 1) for part in held(value))
 
@@ -538,7 +539,7 @@ def pin_nested(value: Value, depth: int = 0) -> None:
     if kind in TRACKED:
         value.plain()
     elif depth < 4:
-        if isinstance(value, (tuple, list)):
+        if is_a(value, (tuple, list)):
             for part in elements(value):
                 pin_nested(part, depth + 1)
         elif kind is dict:

@@ -8,6 +8,7 @@ from typing import Protocol
 from framefuse.capture.facts.owner import Places
 from framefuse.ir.comparisons import RealRelation, Relation
 from framefuse.ir.numbers import Expr, Real, Symbol, Whole, constant_real, expr, is_large
+from framefuse.ir.own_class import is_a
 from framefuse.ir.source import Line
 
 
@@ -145,7 +146,7 @@ class Relations:
                 self.definitions[replace(whole, line=self.host.placed())] = symbol
                 if not self.volatile_names.isdisjoint(whole.names):
                     self.volatile_names.add(symbol)
-            assert isinstance(symbol, Symbol)
+            assert is_a(symbol, Symbol)
             return symbol
         except Exception as fault:
             self.host.fault(fault)
@@ -168,7 +169,7 @@ class Relations:
 
     def is_from_data(self, number: Expr | Real) -> bool:
         """Whether an int, which may be a size, is known only while the trace runs."""
-        return isinstance(number, Expr) and not self.data_symbols.isdisjoint(number.symbols)
+        return is_a(number, Expr) and not self.data_symbols.isdisjoint(number.symbols)
 
     def pinned(self, names: frozenset[Symbol | str]) -> None:
         """The program looks at the value of a run-time number. One that comes out of a break differs at each call: the
@@ -182,14 +183,14 @@ class Relations:
         try:
             if not self.alive:
                 return
-            defined = {name: part for part, name in self.definitions.items() if isinstance(part, Real)}
+            defined = {name: part for part, name in self.definitions.items() if is_a(part, Real)}
             names: set[str] = set()
             waiting = [real]
             while waiting:
                 part = waiting.pop()
                 for symbol in part.symbols:
                     self.relate("==", symbol.expr, expr(self.hints[symbol]))
-                fresh = {name for name in part.names if isinstance(name, str)} - names
+                fresh = {name for name in part.names if is_a(name, str)} - names
                 names |= fresh
                 waiting += [defined[name] for name in fresh if name in defined]
             for name in names - defined.keys():

@@ -23,6 +23,7 @@ from framefuse.capture.program.markers import Marker
 from framefuse.capture.program.services import Memo
 from framefuse.ir.classes import written_in_c
 from framefuse.ir.containers import base_of, elements, entries
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 ITSELF = (None, None)  # in place of such a pair: an object that stands for itself, and is kept alive elsewhere
@@ -70,7 +71,7 @@ def _made_anew(value: Value, memo: Memo) -> Value:
     if all(new is part for new, part in zip(parts, old, strict=True)):
         return value
     kind: Value = type(value)
-    if kind in (tuple, frozenset) or not isinstance(value, tuple):
+    if kind in (tuple, frozenset) or not is_a(value, tuple):
         return kind(parts)
     return tuple_like(kind, parts, getattr(value, "__dict__", None))
 
@@ -94,7 +95,7 @@ def _in_place(value: Value, kind: type, memo: Memo) -> None:
                 base_of(value).__setitem__(value, place, new)
     elif issubclass(kind, set):
         old = elements(value)
-        if any(type(part) in TRACKED or isinstance(part, tuple) for part in old):
+        if any(type(part) in TRACKED or is_a(part, tuple) for part in old):
             set.clear(value)
             set.update(value, [settle(part, memo) for part in old])
     elif issubclass(kind, BaseException):
@@ -186,7 +187,7 @@ def _sequence_iterator(value: Value, memo: Memo) -> Value:
 def _view_iterator(value: Value, memo: Memo) -> Value:
     """An iterator over a dict or set, or a view of a dict."""
     for holder in gc.get_referents(value):
-        if isinstance(holder, (dict, set)):
+        if is_a(holder, (dict, set)):
             settle(holder, memo)
     return value
 

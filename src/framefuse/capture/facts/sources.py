@@ -24,6 +24,7 @@ from framefuse.ir.classes import immutable, written_in_c
 from framefuse.ir.facts import Fact, Source
 from framefuse.ir.numbers import Real, Symbol
 from framefuse.ir.numpy_numbers import is_numpy_number
+from framefuse.ir.own_class import is_a
 from framefuse.ir.source import Line
 from framefuse.ir.trace import Build
 from framefuse.ir.values import Value
@@ -282,12 +283,12 @@ class Sources:
                 self.fact(source, "type", types.FunctionType)
                 self.host.guard_function(value)
             elif not argument or issubclass(kind, (*CODE_LIKE, types.MethodWrapperType)):
-                bound = issubclass(kind, BOUND_KINDS) and not isinstance(
+                bound = issubclass(kind, BOUND_KINDS) and not is_a(
                     value.__self__, (types.ModuleType, type, type(None))
                 )
                 if bound:
                     # A bound method of C is a fresh object at each read: its owner and name are what counts.
-                    wrapper = isinstance(value, types.MethodWrapperType)
+                    wrapper = is_a(value, types.MethodWrapperType)
                     owner = Source("getattr", source, "__self__") if wrapper else Source("self", source)
                     self.guard_value(owner, value.__self__)
                     self.fact(Source("getattr", source, "__name__"), "str", value.__name__)
@@ -353,7 +354,7 @@ class Sources:
         for key, (value, source) in list(self.known.items()):
             if key in used or source.base is None or is_plain(type(value)):
                 continue
-            if isinstance(value, torch.Tensor):
+            if is_a(value, torch.Tensor):
                 self.fact(source, "type", type(value))
 
     def instance_dict(self, holder: Value) -> tuple[dict[str, Value], Source] | None:
@@ -381,7 +382,7 @@ class Sources:
                 self.told_apart[id(value)] = entry
                 if not is_held(*entry):  # one of another type may be equal to what it is compared with
                     self.guard_type(value)
-            elif isinstance(value, torch.Tensor):
+            elif is_a(value, torch.Tensor):
                 self.host.compared(value)
         except Exception as fault:
             self.host.fault(fault)
@@ -493,7 +494,7 @@ class Sources:
         return entry is None or is_held(*entry)
 
     def _fixed(self, value: Value) -> bool:
-        fixed = isinstance(value, (*CODE_LIKE, torch.Tensor, slice, range, types.MethodType))
+        fixed = is_a(value, (*CODE_LIKE, torch.Tensor, slice, range, types.MethodType))
         return fixed or _is_native_enum(type(value))
 
 
@@ -544,7 +545,7 @@ def _has_slots(kind: type) -> bool:
 
 def is_held(value: Value, source: Source) -> bool:
     """Whether facts hold a known object to its identity wherever it is met."""
-    return not source.is_argument and not isinstance(value, (torch.Tensor, tuple, types.MethodType, slice))
+    return not source.is_argument and not is_a(value, (torch.Tensor, tuple, types.MethodType, slice))
 
 
 def _found(number: Value, value: Value, source: Source) -> Value:

@@ -30,6 +30,7 @@ from framefuse.capture.recording.tensors import is_held
 from framefuse.capture.recording.wrappers import METADATA, outer, wraps_others
 from framefuse.ir.classes import PLAIN_TENSORS, as_torch_does, written_in_c
 from framefuse.ir.facts import Source
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 MODULE_PARTS = ("_parameters", "_buffers", "_modules")
@@ -68,11 +69,11 @@ class Attributes:
         if not is_plain(kind):
             if kind in TRACKED:
                 return (holder.__class__,) if name == "__class__" else (getattr(plain_number(holder), name),)
-            if isinstance(holder, torch.Tensor):
+            if is_a(holder, torch.Tensor):
                 return self._tensor_attribute(holder, name, frame)
-            if kind is types.ModuleType or isinstance(holder, types.ModuleType):
+            if kind is types.ModuleType or is_a(holder, types.ModuleType):
                 return self.module_attribute(frame, holder, name)
-            if isinstance(holder, type):
+            if is_a(holder, type):
                 return self._class_attribute(frame, holder, name)
             if kind is FrameView:
                 return self._frame_attribute(frame, holder, name)
@@ -120,7 +121,7 @@ class Attributes:
         """Pushes what ``__getattr__`` gives after the first way to an attribute raised AttributeError."""
         depth = len(self.frames)
         value = self._fallback(frame, holder, type(holder), name, getattr(holder, "__dict__", None))
-        if isinstance(value, tuple):
+        if is_a(value, tuple):
             frame.stack.append(value[0])
         elif len(self.frames) > depth:
             frame.stack.append(self.machine.entered_value(frame, depth))
@@ -129,14 +130,14 @@ class Attributes:
         """``holder.name`` as a value, computed at once."""
         depth = len(self.frames)
         value = self.attribute(frame, holder, name)
-        if isinstance(value, tuple):
+        if is_a(value, tuple):
             return value[0]
         return self.machine.entered_value(frame, depth) if len(self.frames) > depth else frame.stack.pop()
 
     def generic_attribute(self, frame: Frame, holder: Value, kind: type, name: str) -> Found:
         """As object.__getattribute__ followed by __getattr__."""
         sources = self.recorder.sources
-        if name.startswith(SAVED) and isinstance(holder, torch.autograd.graph.Node):
+        if name.startswith(SAVED) and is_a(holder, torch.autograd.graph.Node):
             self.recorder.end("saved", name)  # no step helps: what comes before it is to be eager too
         sources.guard_version(kind)
         source = sources.source_of(holder)
@@ -147,7 +148,7 @@ class Attributes:
         described = type(on_class)
         if on_class is not MISSING:
             if _is_property(described) and on_class.fget is not None:
-                if isinstance(on_class.fget, types.FunctionType) and not runs_natively(on_class.fget):
+                if is_a(on_class.fget, types.FunctionType) and not runs_natively(on_class.fget):
                     return self._computed(frame, holder, kind, name, on_class.fget, (holder,))
                 return (sources.read(holder, "getattr", name, getattr(holder, name)),)
             if hasattr(described, "__set__"):
@@ -212,15 +213,15 @@ class Attributes:
         sources, contents = self.recorder.sources, self.recorder.contents
         if name == "__class__":
             return (kind,)
-        if name in ("name", "value") and isinstance(holder, enum.Enum):
+        if name in ("name", "value") and is_a(holder, enum.Enum):
             return (getattr(holder, name),)
-        if isinstance(holder, types.CodeType):  # never changes, and some of its attributes are made anew at each read
+        if is_a(holder, types.CodeType):  # never changes, and some of its attributes are made anew at each read
             return (getattr(holder, name),)
         if name == "__dict__":
             value = holder.__dict__
             sources.instance_dict(holder)
             return (value,)
-        if type(on_class) is TUPLE_GETTER and isinstance(holder, tuple):
+        if type(on_class) is TUPLE_GETTER and is_a(holder, tuple):
             place = on_class.__reduce__()[1][0]
             return (contents.item(holder, place, tuple.__getitem__(holder, place)),)
         getter = python_method(type(on_class), "__get__")
@@ -244,7 +245,7 @@ class Attributes:
         if described is types.FunctionType:
             return (types.MethodType(on_class, holder),)
         if described is classmethod:
-            if isinstance(on_class.__func__, types.FunctionType):
+            if is_a(on_class.__func__, types.FunctionType):
                 return (types.MethodType(on_class.__func__, kind),)
             return (getattr(holder, name),)
         if described is staticmethod:
@@ -264,7 +265,7 @@ class Attributes:
     def _of_class(self, kind: type, name: str, value: Value) -> Value:
         """A plain value that lies on a class; the fact on the class's version fixes which."""
         sources = self.recorder.sources
-        if not self.recorder.alive or isinstance(value, (bool, str, type(None), types.FunctionType, type)):
+        if not self.recorder.alive or is_a(value, (bool, str, type(None), types.FunctionType, type)):
             return value
         if sources.is_made(kind):
             kind = next(base for base in kind.__mro__ if name in vars(base))
@@ -279,7 +280,7 @@ class Attributes:
         if meta is not type:
             sources.guard_version(meta)
             own = type_get(meta, name)
-            if type(own) is property and isinstance(own.fget, types.FunctionType) and not runs_natively(own.fget):
+            if type(own) is property and is_a(own.fget, types.FunctionType) and not runs_natively(own.fget):
                 return self.machine.calls.call(frame, own.fget, (holder,), {})
         on_class = type_get(holder, name)
         getter = python_method(type(on_class), "__get__") if on_class is not MISSING else None
@@ -337,7 +338,7 @@ class Attributes:
             on_class = base.__dict__.get(name, MISSING)
             if on_class is MISSING:
                 continue
-            if type(on_class) is property and isinstance(on_class.fget, types.FunctionType) and not of_class:
+            if type(on_class) is property and is_a(on_class.fget, types.FunctionType) and not of_class:
                 return self.machine.calls.call(frame, on_class.fget, (target,), {})
             if type(on_class) is types.FunctionType and not of_class:
                 return (types.MethodType(on_class, target),)
@@ -399,7 +400,7 @@ class Attributes:
                 return MISSING
             return (getattr(holder, name),)  # the class is asked for what torch has as a function
         described = type(on_class)
-        if described is property and isinstance(on_class.fget, types.FunctionType):
+        if described is property and is_a(on_class.fget, types.FunctionType):
             return self._computed(frame, holder, kind, name, on_class.fget, (holder,))
         if not hasattr(described, "__set__") and name in object.__getattribute__(holder, "__dict__"):
             return MISSING
@@ -431,7 +432,7 @@ class Attributes:
             if is_held(kind) and not hasattr(type(on_class), "__set__"):
                 self._store_outside(holder, name, value)
                 return None
-            if type(on_class) is property and isinstance(on_class.fset, types.FunctionType) and is_held(kind):
+            if type(on_class) is property and is_a(on_class.fset, types.FunctionType) and is_held(kind):
                 recorder.sources.guard_type(holder)
                 recorder.sources.guard_version(kind)
                 return self.machine.calls.call(frame, on_class.fset, (holder, value), {}, DROP)
@@ -465,7 +466,7 @@ class Attributes:
         """``grad`` is a place of a tensor that existed before; any other attribute is set by an opaque step."""
         recorder = self.recorder
         known = recorder.alive and recorder.sources.knows(holder)
-        if name == "grad" and known and (value is None or isinstance(value, torch.Tensor)):
+        if name == "grad" and known and (value is None or is_a(value, torch.Tensor)):
             with torch._C.DisableTorchFunction():
                 before = holder.grad
                 holder.grad = value
@@ -481,7 +482,7 @@ class Attributes:
     def _store_outside(self, holder: Value, name: str, value: Value) -> None:
         """A new attribute of a tensor, or one of a class, whose every change voids what is known of its instances."""
         recorder = self.recorder
-        tensor = isinstance(holder, torch.Tensor) and is_held(type(holder))
+        tensor = is_a(holder, torch.Tensor) and is_held(type(holder))
         if tensor and recorder.sources.knows(holder):
             before = object.__getattribute__(holder, "__dict__").get(name, MISSING)
             recorder.journal.place("attr", holder, name, value, before)
@@ -504,7 +505,7 @@ class Attributes:
         if known:
             recorder.sources.guard_type(holder)
         setter = on_class.fset if type(on_class) is property else None
-        if isinstance(setter, types.FunctionType) and not runs_natively(setter):
+        if is_a(setter, types.FunctionType) and not runs_natively(setter):
             return self.machine.calls.call(frame, on_class.fset, (holder, value), {}, DROP)
         if on_class is not MISSING and hasattr(type(on_class), "__set__"):
             setter = python_method(type(on_class), "__set__")
@@ -531,10 +532,11 @@ class Attributes:
             torch.nn.Module.__setattr__(holder, name, value)
             return None
         state = holder.__dict__
-        registered = isinstance(value, (torch.nn.Parameter, torch.nn.Module)) or any(
+        is_parameter = is_a(value, torch.Tensor) and isinstance(value, torch.nn.Parameter)
+        registered = is_parameter or is_a(value, torch.nn.Module) or any(
             name in state.get(part, ()) for part in ("_parameters", "_modules")
         )
-        if registered or (isinstance(value, torch.Tensor) and getattr(value, "_is_buffer", False)):
+        if registered or (is_a(value, torch.Tensor) and getattr(value, "_is_buffer", False)):
             (value,) = recorder.refuse_write(f"{type(holder).__name__}.{name}", value)
             torch.nn.Module.__setattr__(holder, name, value)
             return None
@@ -570,7 +572,7 @@ class Attributes:
         sources.guard_version(kind)
         on_class = type_get(kind, name)
         deleter = on_class.fdel if type(on_class) is property else None
-        if isinstance(deleter, types.FunctionType) and not runs_natively(deleter):
+        if is_a(deleter, types.FunctionType) and not runs_natively(deleter):
             return self.machine.calls.call(frame, on_class.fdel, (holder,), {}, DROP)
         if sources.knows(holder):
             sources.guard_type(holder)

@@ -38,6 +38,7 @@ from framefuse.capture.recording.repeated import call_pure, call_repeated, is_pu
 from framefuse.capture.recording.saved import SAVED
 from framefuse.capture.recording.tensors import is_held
 from framefuse.capture.recording.wrappers import wraps_others
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Keywords, Value
 
 # Classes of C whose methods have rows as their classes have them.
@@ -141,17 +142,17 @@ class Calls:
                 if maker is operator.methodcaller:
                     target, args = self.machine.attributes.attribute_now(frame, args[0], parts[0]), parts[1:]
                     continue
-            if isinstance(target, type):
+            if is_a(target, type):
                 outcome = self.construct(frame, target, args, kwargs, continuation)
                 if outcome is MISSING:
                     break
                 return outcome
-            if isinstance(target, torch.jit.ScriptModule):
+            if is_a(target, torch.jit.ScriptModule):
                 break
             if kind is CustomOpDef:
                 target = sources.read(target, "getattr", "_opoverload", target._opoverload)
                 continue
-            if isinstance(target, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
+            if is_a(target, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
                 break
             if kind is operator.attrgetter and fixed and len(args) == 1 and not kwargs:
                 self.machine.finish(frame, self._get_attributes(frame, target, args[0]), continuation)
@@ -176,7 +177,7 @@ class Calls:
                 sources.guard_version(kind)
                 args, target = (target, *args), method
                 continue
-            if type(method) is types.FunctionType and isinstance(method, types.FunctionType):
+            if type(method) is types.FunctionType and is_a(method, types.FunctionType):
                 args, target = (target, *args), method
                 continue
             break
@@ -193,7 +194,7 @@ class Calls:
         given = []
         for path in getter.__reduce__()[1]:
             value, names = holder, path.split(".")
-            if isinstance(holder, torch.Tensor) and any(name.startswith(SAVED) for name in names):
+            if is_a(holder, torch.Tensor) and any(name.startswith(SAVED) for name in names):
                 self.recorder.end("saved", path)  # before its step is learnt
             for name in names:
                 value = self.machine.attributes.attribute_now(frame, value, name)
@@ -205,9 +206,9 @@ class Calls:
         holder = method.__self__
         if type(holder) in OF_THEIR_CLASS:
             return SPECIALS.get(getattr(type(holder), method.__name__))
-        if method.__name__ == "as_subclass" and isinstance(holder, torch.Tensor):
+        if method.__name__ == "as_subclass" and is_a(holder, torch.Tensor):
             return SPECIALS.get(torch.Tensor.as_subclass)
-        if method.__name__ == "__subclasses__" and isinstance(holder, type):
+        if method.__name__ == "__subclasses__" and is_a(holder, type):
             return SPECIALS.get(type.__subclasses__)
         return None
 
@@ -276,7 +277,7 @@ class Calls:
         self.recorder.sources.guard_version(cls)
         init: Value = type_get(cls, "__init__")
         new: Value = type_get(cls, "__new__")
-        new = new.__func__ if isinstance(new, staticmethod) else new
+        new = new.__func__ if is_a(new, staticmethod) else new
         python_init = type(init) is types.FunctionType and not runs_natively(init)
         python_new = type(new) is types.FunctionType and not runs_natively(new)
         if issubclass(cls, type):
@@ -292,7 +293,7 @@ class Calls:
             return MISSING
         if new in CLASS_MAKERS:
             instance = CLASS_MAKERS[new](self.machine, new, (cls, *args), kwargs)
-            if isinstance(instance, Marker):
+            if is_a(instance, Marker):
                 return instance
         elif python_new:
             instance = self.machine.call_nested(new, (cls, *args), kwargs)
@@ -300,7 +301,7 @@ class Calls:
             instance = object.__new__(cls)
         else:
             instance = new(cls, *args, **kwargs)
-        if not isinstance(instance, cls):
+        if not is_a(instance, cls):
             self.machine.finish(frame, instance, continuation)
             return None
         if python_init:

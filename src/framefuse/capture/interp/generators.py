@@ -8,6 +8,7 @@ from framefuse.capture.program.decoded import HANDLERS
 from framefuse.capture.program.frame import Frame, InterpretedGenerator, Pending
 from framefuse.capture.program.lookups import python_method
 from framefuse.errors import let_go, rethrow
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Function, Value
 
 
@@ -72,7 +73,7 @@ class Generators:
             return self.drive(generator, None, error)
         inner = self.delegate(generator)
         if inner is not None:
-            if isinstance(error, GeneratorExit):
+            if is_a(error, GeneratorExit):
                 error = self._closed(generator, inner, error)
             else:
                 throw = self._method(inner, "throw")
@@ -91,7 +92,7 @@ class Generators:
             generator.state = "suspended"
             return value
         generator.state = "suspended"
-        if not isinstance(end, StopIteration):
+        if not is_a(end, StopIteration):
             return self.drive(generator, None, end)
         frame = generator.frame
         frame.stack.pop()

@@ -24,6 +24,7 @@ from framefuse.capture.program.services import (
 from framefuse.capture.program.tracebacks import entry, is_framefuse, is_ours, users
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.errors import rethrow
+from framefuse.ir.own_class import is_a
 from framefuse.ir.source import Line, Site
 from framefuse.ir.values import Arguments, Keywords, Value
 
@@ -228,14 +229,14 @@ class Machine:
             generator = frame.generator
             if generator is not None:
                 generator.state, frame.generator = "done", None
-                if isinstance(error, StopIteration):
+                if is_a(error, StopIteration):
                     ended = RuntimeError("generator raised StopIteration")
                     ended.__cause__ = ended.__context__ = error
                     error, trace = ended, None  # CPython makes it where the generator was called
             if frame.bottom or len(frames) == base:
                 error.__traceback__ = trace
                 rethrow(error)
-            if frame.recovery is not None and isinstance(error, AttributeError):
+            if frame.recovery is not None and is_a(error, AttributeError):
                 try:
                     self.recover(frames[-1], frame.recovery)
                     return
@@ -270,10 +271,10 @@ class Machine:
 
     def throw(self, error: BaseException, cause: Value = MISSING) -> None:
         """Raises ``error`` in the frame on top, as the statement ``raise error from cause`` does."""
-        if isinstance(cause, type) and issubclass(cause, BaseException):
+        if is_a(cause, type) and issubclass(cause, BaseException):
             cause = exception_of(cause, cause())
         if cause is not MISSING:
-            if cause is not None and not isinstance(cause, BaseException):
+            if cause is not None and not is_a(cause, BaseException):
                 raise TypeError("exception causes must derive from BaseException")
             error.__cause__ = cause
         self.chain(error, always=True)
@@ -339,12 +340,12 @@ class Machine:
         if continuation is None:
             frame.stack.append(value)
         else:
-            assert isinstance(continuation, Continuation)
+            assert is_a(continuation, Continuation)
             continuation.finish(self, frame, value)
 
     def recover(self, frame: Frame, recovery: Pending) -> None:
         """Goes on in ``frame`` after the lookup that it waited for raised AttributeError."""
-        assert isinstance(recovery, Recovery)
+        assert is_a(recovery, Recovery)
         recovery.recover(self, frame)
 
     def entered_value(self, frame: Frame, depth: int) -> Value:
@@ -367,7 +368,7 @@ class Machine:
 
 def exception_of(kind: type, instance: Value) -> BaseException:
     """What the exception class ``kind`` made when it was raised."""
-    if not isinstance(instance, BaseException):
+    if not is_a(instance, BaseException):
         raise TypeError(f"calling {kind!r} should have returned an instance of BaseException, not {type(instance)!r}")
     return instance
 

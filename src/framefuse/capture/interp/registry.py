@@ -24,6 +24,7 @@ from framefuse.capture.program.decoded import HANDLERS
 from framefuse.capture.program.frame import Frame, InterpretedGenerator, Pending
 from framefuse.capture.program.lookups import goes_by_index, python_method, runs_program
 from framefuse.capture.program.natives import NATIVES, STANDS_FOR, Columns, Native, known_as, row
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 S = TypeVar("S", bound=Special)
@@ -173,7 +174,7 @@ def begins(function: Function, args: Arguments, kwargs: Keywords) -> bool:
 
 
 def _is_iterable(value: Value) -> bool:
-    if isinstance(value, torch.Tensor) and type(value).__iter__ is torch.Tensor.__iter__:
+    if is_a(value, torch.Tensor) and type(value).__iter__ is torch.Tensor.__iter__:
         return value.ndim > 0
     kind = type(value)
     return getattr(kind, "__iter__", None) is not None or hasattr(kind, "__getitem__")
@@ -182,11 +183,11 @@ def _is_iterable(value: Value) -> bool:
 def _holds_more(value: Value) -> bool:
     """Whether a native function that is called with the elements of ``value`` may look into one."""
     kind = type(value)
-    if kind in ATOMS or not hasattr(kind, "__iter__") or isinstance(value, torch.Tensor):
+    if kind in ATOMS or not hasattr(kind, "__iter__") or is_a(value, torch.Tensor):
         return False
     if kind not in PLAIN_ITERABLES:
         return True
-    return kind is not range and any(type(part) not in ATOMS and not isinstance(part, torch.Tensor) for part in value)
+    return kind is not range and any(type(part) not in ATOMS and not is_a(part, torch.Tensor) for part in value)
 
 
 def needs_python(args: Arguments, *names: str) -> bool:
@@ -199,7 +200,7 @@ def needs_python(args: Arguments, *names: str) -> bool:
             continue
         if kind is InterpretedGenerator or kind in (types.FunctionType, types.MethodType, functools.partial):
             return True
-        if isinstance(value, torch.Tensor):
+        if is_a(value, torch.Tensor):
             continue
         if python_method(kind, "__iter__") or python_method(kind, "__next__") or goes_by_index(kind):
             return True

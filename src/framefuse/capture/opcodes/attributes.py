@@ -22,6 +22,7 @@ from framefuse.capture.program.leaves import refers_weakly
 from framefuse.capture.program.lookups import python_method, runs_program, type_get
 from framefuse.capture.program.markers import MISSING, NULL, Outcome
 from framefuse.capture.recording.queries import own_writes
+from framefuse.ir.own_class import is_a
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.values import Value
 
@@ -33,7 +34,7 @@ EXACT = frozenset((list, tuple, dict, str, torch.Size, range, bytes, deque))
 @handles("LOAD_ATTR")
 def load_attr(machine: Machine, frame: Frame, argument: int) -> Outcome:
     holder, name = frame.stack.pop(), frame.code.names[argument]
-    if name in LOOKED_AT and isinstance(holder, torch.Tensor) and machine.recorder.alive:
+    if name in LOOKED_AT and is_a(holder, torch.Tensor) and machine.recorder.alive:
         writes = own_writes(machine.recorder, holder) if name == "_version" else None
         if writes is not None:
             frame.stack.append(writes)
@@ -45,7 +46,7 @@ def load_attr(machine: Machine, frame: Frame, argument: int) -> Outcome:
             machine.exits.opaque(frame, getattr, (holder, name), {}, None, "tensor-attribute", name)
             return None
     attribute = machine.attributes.attribute(frame, holder, name)
-    if isinstance(attribute, tuple):
+    if is_a(attribute, tuple):
         frame.stack.append(attribute[0])
         return None
     return attribute
@@ -69,7 +70,7 @@ def load_method(machine: Machine, frame: Frame, argument: int) -> Outcome:
             frame.stack.append(asking)
             return None
     attribute = machine.attributes.attribute(frame, holder, frame.code.names[argument])
-    if isinstance(attribute, tuple):
+    if is_a(attribute, tuple):
         frame.stack.append(attribute[0])
         return None
     return attribute
@@ -113,13 +114,13 @@ def binary_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
     key = frame.stack.pop()
     holder = frame.stack.pop()
     kind = type(holder)
-    if isinstance(holder, torch.Tensor):
+    if is_a(holder, torch.Tensor):
         frame.stack.append(holder[key])
         return None
     if kind in EXACT and kind is not dict:
         key = _index(machine, key)
     if type(key) in TRACKED:
-        key = key_in(machine, holder, key) if isinstance(holder, dict) else key.plain()
+        key = key_in(machine, holder, key) if is_a(holder, dict) else key.plain()
     recorder = machine.recorder
     if kind in EXACT:
         if type(key) is slice:
@@ -146,25 +147,25 @@ def binary_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
         recorder.sources.guard_type(holder)
         recorder.sources.guard_version(kind)
         return machine.calls.call(frame, method, (holder, key), {})
-    if isinstance(holder, type):
+    if is_a(holder, type):
         making = type_get(holder, "__class_getitem__")
         if type(making) is classmethod and runs_program(making.__func__):
             method = machine.attributes.attribute_now(frame, holder, "__class_getitem__")
             return machine.calls.call(frame, method, (key,), {})
         frame.stack.append(holder[key])  # type: ignore[index]
         return None
-    if isinstance(holder, dict):
+    if is_a(holder, dict):
         compared(machine, key)
         missing = python_method(kind, "__missing__")
         if missing is not None and not dict.__contains__(holder, key):
             recorder.contents.guard_membership(holder, key)
             return machine.calls.call(frame, missing, (holder, key), {})
-        if isinstance(holder, defaultdict) and not dict.__contains__(holder, key):
+        if is_a(holder, defaultdict) and not dict.__contains__(holder, key):
             frame.stack.append(insert_default(machine, holder, key))
             return None
         if recorder.sources.knows(holder) and not dict.__contains__(holder, key):
             recorder.contents.guard_membership(holder, key)
-    elif recorder.sources.knows(holder) and not isinstance(holder, (list, tuple)) and kind.__module__ != "typing":
+    elif recorder.sources.knows(holder) and not is_a(holder, (list, tuple)) and kind.__module__ != "typing":
         recorder.kill("argument", f"an item of a {kind.__name__}")
     if type(key) is slice:
         key = _plain(key)
@@ -210,15 +211,15 @@ def store_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
     holder = frame.stack.pop()
     value = frame.stack.pop()
     kind = type(holder)
-    if isinstance(holder, torch.Tensor):
+    if is_a(holder, torch.Tensor):
         holder[key] = value
         return None
     method = python_method(kind, "__setitem__")
     if method is not None:
         machine.recorder.sources.guard_type(holder)
         return machine.calls.call(frame, method, (holder, key, value), {}, DROP)
-    key = key_in(machine, holder, key) if isinstance(holder, dict) else _plain(key)
-    if isinstance(holder, dict):
+    key = key_in(machine, holder, key) if is_a(holder, dict) else _plain(key)
+    if is_a(holder, dict):
         compared(machine, key)
     if refers_weakly(kind) and any(map(machine.recorder.was_made, (key, value))):
         machine.recorder.kill("finalizer", "A weak reference to an object of this call")
@@ -229,7 +230,7 @@ def store_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
     key, value = machine.recorder.released(key, value)
     if type(key) is slice:
         value = machine.operations.iterable(value)
-    holder[key] = value if isinstance(holder, (list, dict, deque)) else plain_number(value)
+    holder[key] = value if is_a(holder, (list, dict, deque)) else plain_number(value)
     return None
 
 
@@ -240,8 +241,8 @@ def delete_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
     method = python_method(type(holder), "__delitem__")
     if method is not None:
         return machine.calls.call(frame, method, (holder, key), {}, DROP)
-    key = key_in(machine, holder, key) if isinstance(holder, dict) else _plain(key)
-    if isinstance(holder, dict):
+    key = key_in(machine, holder, key) if is_a(holder, dict) else _plain(key)
+    if is_a(holder, dict):
         compared(machine, key)
     if machine.recorder.sources.knows(holder):
         if mutate(machine, holder, "__delitem__", (key,), {}) is not MISSING:

@@ -15,6 +15,7 @@ from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.lookups import python_method, type_get
 from framefuse.capture.program.markers import MISSING, NULL
 from framefuse.ir.containers import entries
+from framefuse.ir.own_class import is_a
 from framefuse.ir.trace import formatted
 from framefuse.ir.values import Function, Value
 
@@ -87,7 +88,7 @@ def format_value(machine: Machine, frame: Frame, argument: int) -> None:
     method = python_method(type(value), "__format__")
     if method is not None:
         written = machine.call_nested(method, (value, spec))
-        if not isinstance(written, str):
+        if not is_a(written, str):
             raise TypeError(f"__format__ must return a str, not {type(written).__name__}")
         frame.stack.append(written)
     elif not spec and any(type_get(type(value), "__format__") is kind.__format__ for kind in TEXTUAL):
@@ -151,7 +152,7 @@ def list_extend(machine: Machine, frame: Frame, argument: int) -> None:
 def _seen(machine: Machine, values: Value) -> Value:
     """The elements as they are known: free numbers of a known sequence stay tracked."""
     sources, contents = machine.recorder.sources, machine.recorder.contents
-    if isinstance(values, (list, tuple)) and sources.knows(values):
+    if is_a(values, (list, tuple)) and sources.knows(values):
         return [contents.item(values, number, value) for number, value in enumerate(values)]
     return values
 
@@ -206,7 +207,7 @@ def _mapping(machine: Machine, value: Value) -> Value:
     """
     sources, contents = machine.recorder.sources, machine.recorder.contents
     kind = type(value)
-    if isinstance(value, dict) and type_get(kind, "__iter__") is dict.__iter__:
+    if is_a(value, dict) and type_get(kind, "__iter__") is dict.__iter__:
         if kind is not dict:
             sources.guard_type(value)
         contents.guard_extent(value)
@@ -267,7 +268,7 @@ def _unpacked(machine: Machine, value: Value, least: int) -> list[Value]:
     if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
         raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object")
     values = _seen(machine, machine.operations.iterable(value, least))
-    if isinstance(values, (list, tuple, dict, set)):
+    if is_a(values, (list, tuple, dict, set)):
         return list(values)
     parts = []
     for part in values:  # an endless iterator is read one element too far, as CPython does

@@ -7,6 +7,7 @@ from framefuse.capture.interp.registry import handles
 from framefuse.capture.opcodes.build import callable_title
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import NULL, SWITCH, Outcome
+from framefuse.ir.own_class import is_a
 
 
 @handles("KW_NAMES")
@@ -61,6 +62,6 @@ def call_function_ex(machine: Machine, frame: Frame, argument: int) -> Outcome:
     if sources.knows(kwargs):
         contents.guard_extent(kwargs)
         kwargs = {key: contents.item(kwargs, key, value) for key, value in kwargs.items()}
-    if kwargs and not all(isinstance(key, str) for key in kwargs):
+    if kwargs and not all(is_a(key, str) for key in kwargs):
         raise TypeError("keywords must be strings")
     return machine.calls.call(frame, target, args, dict(kwargs))

@@ -10,6 +10,7 @@ from framefuse.capture.interp.registry import handles
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.lookups import type_get
 from framefuse.capture.program.markers import MISSING, SWITCH, Outcome
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 
@@ -27,9 +28,9 @@ def pop_except(machine: Machine, frame: Frame, argument: int) -> None:
 
 
 def _check_kinds(kinds: Value) -> tuple[Value, ...]:
-    listed = kinds if isinstance(kinds, tuple) else (kinds,)
+    listed = kinds if is_a(kinds, tuple) else (kinds,)
     for kind in listed:
-        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+        if not (is_a(kind, type) and issubclass(kind, BaseException)):
             raise TypeError("catching classes that do not inherit from BaseException is not allowed")
     return listed
 
@@ -51,9 +52,9 @@ def check_eg_match(machine: Machine, frame: Frame, argument: int) -> None:
     error = frame.stack[-1]
     match: BaseException | None = None
     rest: BaseException | None = error
-    if isinstance(error, kinds):
-        match, rest = error if isinstance(error, BaseExceptionGroup) else BaseExceptionGroup("", [error]), None
-    elif isinstance(error, BaseExceptionGroup):
+    if is_a(error, kinds):
+        match, rest = error if is_a(error, BaseExceptionGroup) else BaseExceptionGroup("", [error]), None
+    elif is_a(error, BaseExceptionGroup):
         match, rest = error.split(kinds)
     if match is not None:
         frame.stack[-1] = rest
@@ -69,7 +70,7 @@ def prep_reraise_star(machine: Machine, frame: Frame, argument: int) -> None:
 
 def _left_of_group(group: BaseException, errors: list[BaseException]) -> BaseException | None:
     """What ``try``/``except*`` raises in the end: what no clause took, in the shape of the group, and what is new."""
-    if not isinstance(group, BaseExceptionGroup):
+    if not is_a(group, BaseExceptionGroup):
         return errors[0] if errors else None
     again = [error for error in errors if _is_part(error, group)]
     new = [error for error in errors if not _is_part(error, group)]
@@ -81,14 +82,14 @@ def _left_of_group(group: BaseException, errors: list[BaseException]) -> BaseExc
 
 
 def _is_part(error: BaseException, group: BaseException) -> bool:
-    return isinstance(error, BaseExceptionGroup) and all(
+    return is_a(error, BaseExceptionGroup) and all(
         getattr(error, name, None) is getattr(group, name, None)
         for name in ("__notes__", "__traceback__", "__cause__", "__context__")
     )
 
 
 def _leaves(error: BaseException) -> list[BaseException]:
-    if not isinstance(error, BaseExceptionGroup):
+    if not is_a(error, BaseExceptionGroup):
         return [error]
     return [leaf for part in error.exceptions for leaf in _leaves(part)]
 
@@ -109,11 +110,11 @@ def raise_varargs(machine: Machine, frame: Frame, argument: int) -> Outcome:
         return SWITCH
     cause = frame.stack.pop() if argument == 2 else MISSING
     error = frame.stack.pop()
-    if isinstance(error, type) and issubclass(error, BaseException):
+    if is_a(error, type) and issubclass(error, BaseException):
         machine.recorder.sources.guard_version(error)
         machine.calls.call(frame, error, (), {}, Raise(cause, error))
         return SWITCH
-    if not isinstance(error, BaseException):
+    if not is_a(error, BaseException):
         raise TypeError("exceptions must derive from BaseException")
     machine.throw(error, cause)
     return SWITCH

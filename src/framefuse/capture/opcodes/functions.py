@@ -12,6 +12,7 @@ from framefuse.capture.interp.registry import handles
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.lookups import python_method
 from framefuse.capture.program.markers import DONE, MISSING, SWITCH, Outcome
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 
@@ -50,7 +51,7 @@ def return_value(machine: Machine, frame: Frame, argument: int) -> Outcome:
         if frame.bottom or resumption is None:
             machine.returned = value
             return DONE
-        assert isinstance(resumption, Resumption)
+        assert is_a(resumption, Resumption)
         resumption.returned(machine, frames[-1], value)
         return SWITCH
     if frame.bottom:
@@ -68,14 +69,14 @@ def return_value(machine: Machine, frame: Frame, argument: int) -> Outcome:
 @handles("MATCH_MAPPING")
 def match_mapping(machine: Machine, frame: Frame, argument: int) -> None:
     machine.recorder.sources.guard_type(frame.stack[-1])
-    frame.stack.append(isinstance(frame.stack[-1], collections.abc.Mapping))
+    frame.stack.append(is_a(frame.stack[-1], collections.abc.Mapping))
 
 
 @handles("MATCH_SEQUENCE")
 def match_sequence(machine: Machine, frame: Frame, argument: int) -> None:
     value = frame.stack[-1]
     machine.recorder.sources.guard_type(value)
-    frame.stack.append(isinstance(value, collections.abc.Sequence) and not isinstance(value, (str, bytes, bytearray)))
+    frame.stack.append(is_a(value, collections.abc.Sequence) and not is_a(value, (str, bytes, bytearray)))
 
 
 @handles("MATCH_KEYS")
@@ -101,7 +102,7 @@ def _mapped(machine: Machine, subject: Value, key: Value) -> Value:
     get = python_method(type(subject), "get")
     if get is not None:
         return machine.call_nested(get, (subject, key, MISSING))
-    if isinstance(subject, dict):
+    if is_a(subject, dict):
         if not contents.guard_membership(subject, key):
             contents.guard_shallow_contents(subject)
         value = dict.get(subject, key, MISSING)
@@ -120,11 +121,11 @@ def match_class(machine: Machine, frame: Frame, argument: int) -> None:
     names = frame.stack.pop()
     cls = frame.stack.pop()
     subject = frame.stack.pop()
-    if not isinstance(cls, type):
+    if not is_a(cls, type):
         raise TypeError(f"called match pattern must be a {CLASS}")
     machine.recorder.sources.guard_type(subject)
     check = python_method(type(cls), "__instancecheck__")
-    if not (machine.call_nested(check, (cls, subject)) if check is not None else isinstance(subject, cls)):
+    if not (machine.call_nested(check, (cls, subject)) if check is not None else is_a(subject, cls)):
         frame.stack.append(None)
         return
     given: list[Value] = []

@@ -8,6 +8,7 @@ from framefuse.capture.interp.registry import handles
 from framefuse.capture.program.frame import Frame, InterpretedGenerator
 from framefuse.capture.program.lookups import python_method
 from framefuse.capture.program.markers import DONE, SWITCH, Outcome
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 
@@ -34,7 +35,7 @@ def yield_value(machine: Machine, frame: Frame, argument: int) -> Outcome:
     if bottom or resumption is None:
         machine.returned = value
         return DONE
-    assert isinstance(resumption, Resumption)
+    assert is_a(resumption, Resumption)
     resumption.yielded(machine, machine.frames[-1], value)
     return SWITCH
 
@@ -57,7 +58,7 @@ def send(machine: Machine, frame: Frame, argument: int) -> Outcome:
 def cleanup_throw(machine: Machine, frame: Frame, argument: int) -> Outcome:
     """An exception at a ``yield from``: StopIteration ends the delegation with its value."""
     error = frame.stack[-1]
-    if not isinstance(error, StopIteration):
+    if not is_a(error, StopIteration):
         machine.again = machine.raised = error
         return SWITCH
     frame.stack[-3:] = [error.value]
@@ -68,7 +69,7 @@ def cleanup_throw(machine: Machine, frame: Frame, argument: int) -> Outcome:
 def stopiteration_error(machine: Machine, frame: Frame, argument: int) -> None:
     """What leaves a generator: StopIteration would end the loop that drives it."""
     error = frame.stack[-1]
-    if isinstance(error, StopIteration):
+    if is_a(error, StopIteration):
         ended = RuntimeError("generator raised StopIteration")
         ended.__cause__ = ended.__context__ = error
         frame.stack[-1] = ended

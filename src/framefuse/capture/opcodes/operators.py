@@ -20,6 +20,7 @@ from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.lookups import python_method, type_get
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.ir.containers import elements
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Function, Value
 
 ORDER = "add and floordiv lshift matmul mul mod or pow rshift sub truediv xor".split()
@@ -67,7 +68,7 @@ def binary_op(machine: Machine, frame: Frame, argument: int) -> Outcome:
         function = IN_PLACE[argument]
         rest = machine.operations.attempts(function, left, right, f"__{name}__", f"__r{name}__")
         return machine.calls.call(frame, method, (left, right), {}, PushOperation(rest, function, left, right))
-    if isinstance(left, (list, dict, set, deque)):
+    if is_a(left, (list, dict, set, deque)):
         if machine.recorder.sources.knows(left):
             if name == "mul" and not hasattr(type(right), "__index__"):
                 IN_PLACE[argument](left, right)  # raises the operator's own error, not the method's
@@ -135,7 +136,7 @@ def _identity(machine: Machine, left: Value, right: Value) -> None:
         recorder.kill("argument", "the identity of numbers")
         return
     a, b = recorder.sources.source_of(left), recorder.sources.source_of(right)
-    if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor) and (a is None or b is None):
+    if is_a(left, torch.Tensor) and is_a(right, torch.Tensor) and (a is None or b is None):
         recorder.compared(left, right)
     if a is not None and b is not None and left is not right and (a.is_argument or b.is_argument):
         recorder.sources.fact(a, "different", b)
@@ -161,18 +162,18 @@ def contains_op(machine: Machine, frame: Frame, argument: int) -> Outcome:
             contents.guard_extent(container)
             frame.stack.append(bool(argument))
             return None
-    if isinstance(container, HASHING) and not frame.code.grows and lacks(machine, container, value):
+    if is_a(container, HASHING) and not frame.code.grows and lacks(machine, container, value):
         frame.stack.append(bool(argument))
         return None
-    if type(value) in TRACKED and (not isinstance(container, (tuple, list)) or reads_values(container)):
-        value = key_in(machine, container, value) if isinstance(container, HASHING) else value.plain()
+    if type(value) in TRACKED and (not is_a(container, (tuple, list)) or reads_values(container)):
+        value = key_in(machine, container, value) if is_a(container, HASHING) else value.plain()
     if not contents.guard_membership(container, value):
         contents.guard_shallow_contents(container)
     if kind is range:
         pin_nested((container.start, container.stop, container.step))
-    elif isinstance(container, (list, tuple, deque)) and sources.knows(container):
+    elif is_a(container, (list, tuple, deque)) and sources.knows(container):
         container = [contents.item(container, number, part) for number, part in enumerate(elements(container))]
-    if isinstance(container, HASHING):
+    if is_a(container, HASHING):
         known = sources.knows(container)  # what the call put into its own was told apart there
         compared(machine, *(() if type(value) in ATOMS else (value, *(elements(container) if known else ()))))
     else:

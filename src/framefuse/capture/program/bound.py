@@ -6,6 +6,7 @@ from __future__ import annotations
 import types
 
 from framefuse.ir.classes import of_extension
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Value
 
 BOUND_KINDS = (types.BuiltinMethodType, types.MethodWrapperType)
@@ -14,27 +15,27 @@ FUNCTIONS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.Clas
 
 def is_bound(value: Value) -> bool:
     """Whether a callable is bound to an object of the program: not a function of a module, nor of a class as such."""
-    if not isinstance(value, BOUND_KINDS):
+    if not is_a(value, BOUND_KINDS):
         return False
-    return not (isinstance(value.__self__, (types.ModuleType, type, type(None))) or of_extension(value))
+    return not (is_a(value.__self__, (types.ModuleType, type, type(None))) or of_extension(value))
 
 
 def taken_apart(method: Value) -> tuple[Value, Value] | None:
     """The function that lies on a class, and what it is bound to; None where no class has the function."""
     holder, name = method.__self__, method.__name__
     classes: tuple[type, ...] = type(holder).__mro__
-    if isinstance(holder, type):
+    if is_a(holder, type):
         classes = (*holder.__mro__, *classes)
     for cls in classes:
         function = vars(cls).get(name)
-        if isinstance(function, FUNCTIONS) and _fits(function, holder) and bind(function, holder) == method:
+        if is_a(function, FUNCTIONS) and _fits(function, holder) and bind(function, holder) == method:
             return function, holder
     return None
 
 
 def _fits(function: Value, holder: Value) -> bool:
     if type(function) is types.ClassMethodDescriptorType:
-        return isinstance(holder, type) and issubclass(holder, function.__objclass__)
+        return is_a(holder, type) and issubclass(holder, function.__objclass__)
     return issubclass(type(holder), function.__objclass__)
 
 

@@ -9,6 +9,7 @@ import torch
 
 from framefuse.capture.program.frame import Frame, Pending
 from framefuse.capture.program.markers import Outcome
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords
 
 ASKING = (torch.autograd.grad, torch.Tensor.register_hook, torch.Tensor.retain_grad)
@@ -42,12 +43,12 @@ class Break(BaseException):
     def asks(self) -> bool:
         """Whether the step asks for gradients of tensors that it names, or will be told them."""
         target = self.target
-        while isinstance(target, functools.partial):
+        while is_a(target, functools.partial):
             target = target.func
         plain = getattr(target, "__func__", target)
         if any(plain is each for each in ASKING):
             return True
-        bound = isinstance(getattr(target, "__self__", None), torch.Tensor)
+        bound = is_a(getattr(target, "__self__", None), torch.Tensor)
         return bound and getattr(plain, "__name__", "") == "retain_grad"
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 from framefuse.capture.program.decoded import Code, decode
 from framefuse.capture.program.markers import UNBOUND
 from framefuse.capture.program.natives import KINDS, STANDS_FOR
+from framefuse.ir.own_class import is_a
 from framefuse.ir.source import Line, Site
 from framefuse.ir.values import Arguments, Keywords, Value
 
@@ -48,7 +49,7 @@ class Frame:
         self.step = 0
         self.globals = function.__globals__
         builtins = getattr(function, "__builtins__")  # noqa: B009
-        self.builtins: dict[str, Value] = vars(builtins) if isinstance(builtins, ModuleType) else builtins
+        self.builtins: dict[str, Value] = vars(builtins) if is_a(builtins, ModuleType) else builtins
         self.keywords: tuple[str, ...] = ()
         self.generator: InterpretedGenerator | None = None
         self.continuation: Pending | None = None
@@ -181,14 +182,14 @@ class InterpretedGenerator:
 
 def thrown(kind: Value, value: Value = None, traceback: Value = None) -> BaseException:
     """The exception that ``throw(kind, value, traceback)`` of a generator raises, with CPython's errors."""
-    if traceback is not None and not isinstance(traceback, TracebackType):
+    if traceback is not None and not is_a(traceback, TracebackType):
         raise TypeError("throw() third argument must be a traceback object")
-    if isinstance(kind, type) and issubclass(kind, BaseException):
-        if isinstance(value, kind):
+    if is_a(kind, type) and issubclass(kind, BaseException):
+        if is_a(value, kind):
             error: BaseException = value
         else:
-            error = kind() if value is None else kind(*value) if isinstance(value, tuple) else kind(value)
-    elif isinstance(kind, BaseException):
+            error = kind() if value is None else kind(*value) if is_a(value, tuple) else kind(value)
+    elif is_a(kind, BaseException):
         if value is not None:
             raise TypeError("instance exception may not have a separate value")
         error = kind

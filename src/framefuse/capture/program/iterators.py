@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 from framefuse.ir.containers import base_of, size
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 RangeObjectIterator = type(iter(range(0)))
@@ -46,7 +47,7 @@ VIEW_OBJECTS: dict[type, Callable[[Value], Value]] = {
 
 def dict_behind(view: Value) -> Value:
     """The dict that a view or a proxy shows; of a proxy for another mapping a copy."""
-    held = [part for part in gc.get_referents(view) if isinstance(part, dict)]
+    held = [part for part in gc.get_referents(view) if is_a(part, dict)]
     return held[0] if held else dict(view)
 
 
@@ -64,7 +65,7 @@ def place_in_view(iterator: Value) -> tuple[Value, int] | None:
 
     Raises RuntimeError where its holder changed meanwhile, so that no fresh iterator goes on as this one does.
     """
-    holder = next((held for held in gc.get_referents(iterator) if isinstance(held, (dict, set, frozenset))), None)
+    holder = next((held for held in gc.get_referents(iterator) if is_a(held, (dict, set, frozenset))), None)
     if holder is None:
         return None
     left, every = iterator.__reduce__()[1][0], list(VIEWS[type(iterator)](holder))
@@ -91,7 +92,7 @@ def continue_view(kind: type, holder: Value, given: int, began: int) -> Value:
     there are others now it raises as CPython's does.
     """
     if size(holder) != began:
-        changed: Value = dict.fromkeys(range(2)) if isinstance(holder, dict) else {0, 1}
+        changed: Value = dict.fromkeys(range(2)) if is_a(holder, dict) else {0, 1}
         iterator = VIEWS[kind](changed)
         changed.clear()
         return iterator

@@ -13,6 +13,7 @@ import torch
 
 from framefuse.capture.program.debuggers import hands_over
 from framefuse.capture.program.decoded import DECODED_LIMIT
+from framefuse.ir.own_class import is_a
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.values import Arguments, Value
 
@@ -180,7 +181,7 @@ def _wraps_foreign(function: types.FunctionType) -> bool:
             value = cell.cell_contents
         except ValueError:
             continue
-        if isinstance(value, types.FunctionType) and not _is_torchs(value.__globals__.get("__name__", "")):
+        if is_a(value, types.FunctionType) and not _is_torchs(value.__globals__.get("__name__", "")):
             return True
     return False
 
@@ -246,7 +247,7 @@ def is_wrapper(function: types.FunctionType) -> bool:
     inner = getattr(function, "__wrapped__", None)
     if inner is torch.random.manual_seed:
         return True
-    if not isinstance(inner, types.FunctionType) or runs_natively(inner):
+    if not is_a(inner, types.FunctionType) or runs_natively(inner):
         return False
     return home == "torch._compile" or (
         getattr(function, "_torchdynamo_disable", False)
@@ -267,7 +268,7 @@ FOR_TORCH_COMPILE = ("graph_break", "DynamoConfigPatchProxy.")
 def torch_function_stop(function: types.FunctionType) -> str | None:
     """The code of the stop for one of torch's Python functions, None when it may run inside a recording."""
     inner = getattr(function, "__wrapped__", None)
-    if isinstance(inner, types.FunctionType) and function.__globals__.get("__name__") == "torch._compile":
+    if is_a(inner, types.FunctionType) and function.__globals__.get("__name__") == "torch._compile":
         return torch_function_stop(inner)
     module = function.__globals__.get("__name__", "")
     if module == "torch._dynamo.decorators" and function.__qualname__.startswith(FOR_TORCH_COMPILE):
@@ -313,21 +314,21 @@ def is_torch_native(function: Value) -> bool:
     if owner is not None:
         return issubclass(owner, torch._C.TensorBase)
     holder = getattr(function, "__self__", None)
-    if isinstance(holder, torch.Tensor):
+    if is_a(holder, torch.Tensor):
         return True
-    if isinstance(holder, torch.Size):
+    if is_a(holder, torch.Size):
         return False
     if function in OPERATORS:
         return True
     name, module = getattr(function, "__name__", ""), getattr(function, "__module__", None)
     return TABLE[name].silent and (
-        module is None or module.startswith("torch") or isinstance(holder, types.ModuleType)
+        module is None or module.startswith("torch") or is_a(holder, types.ModuleType)
     )
 
 
 def title(function: Value) -> str:
     """How a callable is named to the user."""
-    if isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+    if is_a(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return f"torch.ops.{function}"
     name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or type(function).__name__
     module = getattr(function, "__module__", None)
@@ -341,7 +342,7 @@ def refers_weakly(target: type | types.FunctionType) -> bool:
 
 def is_class_of_torch(target: Value) -> bool:
     """Whether a class of torch is called: what it warns when it is made, it puts down to its caller."""
-    return isinstance(target, type) and target.__module__.startswith("torch.")
+    return is_a(target, type) and target.__module__.startswith("torch.")
 
 
 def warns_above(target: Value, args: Arguments) -> bool:
@@ -349,7 +350,7 @@ def warns_above(target: Value, args: Arguments) -> bool:
     numpy, which warns of values, the gradient of what is no leaf, and classes of torch.
     """
     if target is getattr:
-        return isinstance(args[0], torch.Tensor) and args[1] == "grad"
+        return is_a(args[0], torch.Tensor) and args[1] == "grad"
     if type(target) not in NATIVE_KINDS:
         return type(target).__module__ == "numpy" or is_class_of_torch(target)
     owner = getattr(target, "__objclass__", target)

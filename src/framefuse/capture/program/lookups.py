@@ -13,6 +13,7 @@ from framefuse.capture.program.host import HOST
 from framefuse.capture.program.leaves import runs_natively
 from framefuse.capture.program.markers import MISSING
 from framefuse.ir.containers import BASES
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 HOLDING = (*BASES, bytearray)
@@ -106,11 +107,11 @@ def runs_program(value: Value, classes: bool = True) -> bool:
         return runs_program(value.__func__)
     if kind is functools.partial:
         return runs_program(value.func)
-    if isinstance(value, type):
+    if is_a(value, type):
         makers = (python_method(kind, "__call__"), python_method(value, "__new__"), python_method(value, "__init__"))
         return classes and any(maker is not None for maker in makers)
     if kind is types.MethodWrapperType and value.__name__ == "__call__":
         return runs_program(value.__self__)
     if kind is types.BuiltinFunctionType or kind is types.MethodWrapperType:  # reads or changes what lies in its owner
-        return isinstance(value.__self__, HOLDING)
+        return is_a(value.__self__, HOLDING)
     return kind is COMPARING or kind is operator.methodcaller or python_method(kind, "__call__") is not None

@@ -11,6 +11,7 @@ from collections import deque
 from typing import NamedTuple
 
 from framefuse.capture.program.natives import COMPARISONS, INDEX, LESS, MADE_FROM, TRUTH, Native, known_as
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Function
 
 BYTES = (bytes, bytearray)
@@ -115,7 +116,7 @@ METHODS: dict[str, Method] = {
 
 def row_of(target: Function) -> Native | Method:
     """What is known of a callable: a method of C goes by its name, anything else by its own row."""
-    if isinstance(target, types.BuiltinFunctionType):
+    if is_a(target, types.BuiltinFunctionType):
         owner = target.__self__
         return known_as(target) if owner is None or type(owner) is types.ModuleType else _named(target.__name__)
     return _named(target.__name__) if type(target) in OF_TYPES else known_as(target)

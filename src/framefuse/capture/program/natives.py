@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Literal, NamedTuple, TypeAlias, TypedDict, TypeVar, Unpack
 
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Function
 
 F = TypeVar("F", bound=Function)
@@ -92,7 +93,7 @@ def equivalent(target: Hashable, **columns: Unpack[Columns]) -> Callable[[F], F]
     def register(function: F) -> F:
         row(target, Native(equivalent=function, **columns))
         STANDS_FOR[function] = target
-        if isinstance(target, type):
+        if is_a(target, type):
             KINDS[function] = target
         return function
 

@@ -12,6 +12,7 @@ from torch.overrides import handle_torch_function
 from framefuse.capture.program.frame import Frame, InterpretedGenerator
 from framefuse.capture.program.leaves import INTERPRETED_OURS
 from framefuse.capture.program.markers import UNBOUND
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 OURS = ("framefuse.capture", "framefuse.errors")
@@ -24,13 +25,13 @@ class StandIn(functools.partial[Value]):
 def is_ours(variables: dict[str, Value]) -> bool:
     """Whether a frame with these globals is the interpreter's own, which no program sees."""
     name = variables.get("__name__")
-    return isinstance(name, str) and name.startswith(OURS)
+    return is_a(name, str) and name.startswith(OURS)
 
 
 def is_framefuse(frame: types.FrameType) -> bool:
     """Whether a real frame is one of framefuse's own, which no program sees."""
     name = frame.f_globals.get("__name__")
-    return isinstance(name, str) and name.startswith("framefuse.") and not name.startswith(INTERPRETED_OURS)
+    return is_a(name, str) and name.startswith("framefuse.") and not name.startswith(INTERPRETED_OURS)
 
 
 def users(traceback: types.TracebackType | None) -> types.TracebackType | None:
@@ -87,7 +88,7 @@ def variables(frame: Frame) -> dict[str, Value]:
     """The bound local variables of an interpreted frame by name."""
     bound = {}
     for name, value in zip(frame.code.local_names, frame.locals, strict=True):
-        if isinstance(value, types.CellType):
+        if is_a(value, types.CellType):
             try:
                 value = value.cell_contents
             except ValueError:

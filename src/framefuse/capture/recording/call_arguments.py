@@ -16,6 +16,7 @@ from framefuse.capture.facts.texts import Text
 from framefuse.capture.recording.waits import Waits
 from framefuse.ir.containers import elements
 from framefuse.ir.numpy_numbers import is_numpy_number
+from framefuse.ir.own_class import is_a
 from framefuse.ir.trace import Ref
 from framefuse.ir.values import Arguments, Keywords, Value
 
@@ -61,7 +62,7 @@ class CallArguments:
             kind = type(value)
             if kind in PLAIN_ARGUMENTS:
                 return value
-            if isinstance(value, torch.Tensor):
+            if is_a(value, torch.Tensor):
                 number = self.host.number(value)
                 self._operands.append(value)
                 if number in self.host.waits.pending:
@@ -82,14 +83,14 @@ class CallArguments:
                 return {key: self.of(self.host.contents.item(value, key, part)) for key, part in value.items()}
             if kind is slice:
                 return slice(self.of(value.start), self.of(value.stop), self.of(value.step))
-            if isinstance(value, tuple):
+            if is_a(value, tuple):
                 return tuple([self.of(part) for part in self.parts(value)])
-            if isinstance(value, (type, range)):
+            if is_a(value, (type, range)):
                 return value
-            if isinstance(value, torch.Generator) and self.host.sources.source_of(value) is not None:
+            if is_a(value, torch.Generator) and self.host.sources.source_of(value) is not None:
                 return self.host.sources.source_of(value)  # read again at each call
-            if isinstance(value, enum.Enum) and isinstance(value, (int, float)):  # a member's number never changes
-                return int.__int__(value) if isinstance(value, int) else float.__float__(value)
+            if is_a(value, enum.Enum) and is_a(value, (int, float)):  # a member's number never changes
+                return int.__int__(value) if is_a(value, int) else float.__float__(value)
             if is_numpy_number(value) and kind.__name__ not in ODD and self.host.sources.is_fixed_number(value):
                 return value.item()  # torch takes it for that number
             code = "numpy" if kind.__module__ == "numpy" else "native-call"

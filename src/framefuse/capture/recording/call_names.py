@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from framefuse.ir import torch_calls
+from framefuse.ir.own_class import is_a
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.values import Arguments, Keywords, Value
 
@@ -21,7 +22,7 @@ def call_name(function: Value) -> str:
     """The plain name of a torch function; attributes are ``get x`` and ``set x``, overloads lose their suffix, and
     operators that are not torch's own are ``namespace::x``.
     """
-    if isinstance(function, OPERATORS):
+    if is_a(function, OPERATORS):
         return _operator_name(function)
     name: str = getattr(function, "__name__", "") or type(function).__name__
     if name == "__get__":
@@ -36,7 +37,7 @@ def call_name(function: Value) -> str:
 
 def _operator_name(operator: torch._ops.OpOverload | torch._ops.OpOverloadPacket) -> str:
     qualified: str = (
-        operator._schema.name if isinstance(operator, torch._ops.OpOverload) else operator._qualified_op_name
+        operator._schema.name if is_a(operator, torch._ops.OpOverload) else operator._qualified_op_name
     )
     space, _, name = qualified.partition("::")
     return name if space in TORCH_NAMESPACES else qualified
@@ -63,7 +64,7 @@ def sizes_from_data(name: str, args: Arguments, kwargs: Keywords) -> bool:
 
 
 def _is_tensor(value: Value) -> bool:
-    return isinstance(value, torch.Tensor)
+    return is_a(value, torch.Tensor)
 
 
 def _is_mask(tensor: torch.Tensor) -> bool:

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from framefuse.capture.facts.numbers import TRACKED, strip
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir.collectives import Committing, Finishing
+from framefuse.ir.own_class import is_a
 from framefuse.ir.trace import Ref
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
@@ -141,9 +142,9 @@ def _bound(target: Function, args: Arguments, kwargs: Keywords) -> dict[str, Val
 
 
 def _tensors(value: Value) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         yield value
-    elif isinstance(value, (list, tuple)):
+    elif is_a(value, (list, tuple)):
         for part in value:
             yield from _tensors(part)
 
@@ -170,7 +171,7 @@ def _call(recorder: Recorder, target: Function, args: Arguments, kwargs: Keyword
     for name in (*writes, *reads):
         places[name] = _placed(recorder, arguments[name], operands)
     written = sum(1 for name in writes for _ in _tensors([arguments[name]]))
-    refs = tuple([ref for ref in map(recorder.arguments.of, operands) if isinstance(ref, Ref)])
+    refs = tuple([ref for ref in map(recorder.arguments.of, operands) if is_a(ref, Ref)])
     group = arguments.pop("group", None)
     source = None if group is None or group is dist.group.WORLD else recorder.sources.source_of(group)
     given = tuple((name, places.get(name, _frozen(strip(value)))) for name, value in arguments.items())
@@ -187,7 +188,7 @@ def _call(recorder: Recorder, target: Function, args: Arguments, kwargs: Keyword
         recorder.kill("native-call", target.__name__)
         return value
     numbers = tuple(ref.value for ref in refs[:written])
-    starts = isinstance(value, dist.Work)
+    starts = is_a(value, dist.Work)
     collective = Collective(target, given, written, counts.pop(), starts)
     named = {"group": source} if source is not None else {}
     recorder.waits.filling(collective, target.__name__, refs, named, numbers)
@@ -204,11 +205,11 @@ def wait(recorder: Recorder, target: Function, work: dist.Work) -> Value:
 
 
 def _placed(recorder: Recorder, value: Value, operands: list[torch.Tensor]) -> object:
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         operands.append(value)
         return Operand(len(operands) - 1)
     return tuple([_placed(recorder, part, operands) for part in recorder.arguments.parts(value)])
 
 
 def _frozen(value: object) -> object:
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+    return tuple(map(_frozen, value)) if is_a(value, list) else value

@@ -8,6 +8,7 @@ import torch
 
 from framefuse.capture.facts.questions import QUESTIONS, answered
 from framefuse.capture.facts.sources import Sources
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 
@@ -44,6 +45,6 @@ def by_type(
 
 
 def _by_type(value: Value) -> bool:
-    if isinstance(value, torch.device):
+    if is_a(value, torch.device):
         return value.type == "cuda" and value.index is None
-    return isinstance(value, str) and value == "cuda"
+    return is_a(value, str) and value == "cuda"

@@ -13,6 +13,7 @@ from framefuse.capture.program.kernel_stores import stored_to
 from framefuse.capture.recording.call_arguments import PLAIN_ARGUMENTS
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir.classes import PLAIN_TENSORS
+from framefuse.ir.own_class import is_a
 from framefuse.ir.strides import ambiguous, dense_order
 from framefuse.ir.values import Value
 
@@ -93,12 +94,12 @@ def may_record(recorder: Recorder, kernel: Value, given: Meta) -> bool:
         return False
     for name, value in given.items():
         kind = type(value)
-        if isinstance(value, torch.Tensor):
+        if is_a(value, torch.Tensor):
             if kind not in PLAIN_TENSORS or value.is_inference() is not torch.is_inference_mode_enabled():
                 return False
         elif not (kind in PLAIN_ARGUMENTS or kind in TRACKED or _is_constant(recorder, value)):
             return False
-        assert isinstance(name, str)
+        assert is_a(name, str)
     return True
 
 
@@ -120,7 +121,7 @@ def record(
     tensors: list[torch.Tensor] = []
     arguments, numbers, constants, written = [], [], [], []
     for name, value in given.items():
-        if isinstance(value, torch.Tensor):
+        if is_a(value, torch.Tensor):
             place = next((place for place, tensor in enumerate(tensors) if tensor is value), len(tensors))
             tensors += [value] if place == len(tensors) else []
             arguments.append((name, place))

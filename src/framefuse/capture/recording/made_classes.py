@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 
 from framefuse.capture.recording.recorder import Recorder
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 
@@ -20,8 +21,8 @@ def enter_made(recorder: Recorder, cls: type) -> None:
 
 
 def _inside(value: Value) -> tuple[Value, ...]:
-    if isinstance(value, (classmethod, staticmethod)):
+    if is_a(value, (classmethod, staticmethod)):
         return (value.__func__,)
-    if isinstance(value, property):
+    if is_a(value, property):
         return (value.fget, value.fset, value.fdel)
     return (getattr(value, "__wrapped__", None),) if type(value) is types.FunctionType else ()

@@ -11,6 +11,7 @@ from framefuse.capture.recording.call_names import call_name
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir.elements import float_word, integer_word
 from framefuse.ir.number_tensors import WithNumbers, number_kind
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 Operator: TypeAlias = torch._ops.OpOverload | torch._ops.OpOverloadPacket
@@ -41,7 +42,7 @@ def call(recorder: Recorder, function: Function, name: str, args: Arguments, kwa
 
 def _read(recorder: Recorder, value: Value) -> Value:
     """What a result is for the program: a number in the place of each tensor that stands for one."""
-    kind = number_kind(value) if isinstance(value, torch.Tensor) else None
+    kind = number_kind(value) if is_a(value, torch.Tensor) else None
     if kind is not None:
         if not recorder.symbolic or (recorder.machine is not None and not recorder.machine.exits.reads_elements):
             recorder.kill("native-call", "A call that gives a number")
@@ -58,7 +59,7 @@ def _read(recorder: Recorder, value: Value) -> Value:
 
 def _given(operator: Operator) -> list[str]:
     """What an operator gives, by the schemas of all of its overloads; of torch's own, those that give a tensor."""
-    if isinstance(operator, torch._ops.OpOverload):
+    if is_a(operator, torch._ops.OpOverload):
         schemas = [operator._schema]
     else:
         schemas = [getattr(operator, name)._schema for name in operator.overloads()]

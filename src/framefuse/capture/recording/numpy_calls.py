@@ -9,6 +9,7 @@ import numpy as np
 from framefuse.capture.facts.atoms import ATOMS
 from framefuse.capture.program.leaves import NATIVE_KINDS
 from framefuse.ir.numpy_numbers import SCALARS, is_numpy_number
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Keywords, Value
 
 # Functions of arrays that give one number for a sequence of numbers, or for one; others give arrays.
@@ -29,7 +30,7 @@ def numbers_of_numpy(target: Value, args: Arguments, kwargs: Keywords) -> bool:
     if type(target) in (*NATIVE_KINDS, types.MethodType):
         holder = getattr(target, "__self__", None)
         return target.__name__ in METHODS and is_numpy_number(holder) and all(map(_names_type, args))
-    if isinstance(target, type):
+    if is_a(target, type):
         return target in SCALARS and len(args) == 1 and _is_number(args[0])
     try:
         known = target in OF_SEQUENCES
@@ -47,4 +48,4 @@ def _are_numbers(value: Value) -> bool:
 
 
 def _names_type(value: Value) -> bool:
-    return isinstance(value, (type, np.dtype)) or type(value) in ATOMS
+    return is_a(value, (type, np.dtype)) or type(value) in ATOMS

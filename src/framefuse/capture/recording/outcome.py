@@ -14,6 +14,7 @@ from framefuse.capture.recording.tensors import dense_order
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Input, Source, TensorSpec
 from framefuse.ir.numbers import Symbol, expr
+from framefuse.ir.own_class import is_a
 from framefuse.ir.trace import Autograd, TensorMeta
 
 # So many pairs of tensors are looked at one by one; more are sorted by their place in memory.
@@ -122,7 +123,7 @@ def _keep_order(recorder: Recorder, recorded: tuple[int, ...], strides: tuple[Sy
     order = sorted(range(len(recorded)), key=lambda dim: -recorded[dim])
     for outer, inner in itertools.pairwise(order):
         small, large = (
-            expr(stride) if isinstance(stride, int) else stride.expr for stride in (strides[inner], strides[outer])
+            expr(stride) if is_a(stride, int) else stride.expr for stride in (strides[inner], strides[outer])
         )
         recorder.relations.relate("<" if recorded[inner] < recorded[outer] else "==", small, large)
 

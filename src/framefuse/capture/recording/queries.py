@@ -11,6 +11,7 @@ from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.tensors import dense_order
 from framefuse.ir.native_warnings import Hearing
 from framefuse.ir.numbers import expr
+from framefuse.ir.own_class import is_a
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.trace import Ref, refs
 from framefuse.ir.values import Arguments, Function, Keywords, Value
@@ -39,7 +40,7 @@ def _decide(args: Arguments, kwargs: Keywords) -> None:
 def _constant(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     _decide(args, kwargs)
     for value in args:
-        if isinstance(value, torch.Tensor):
+        if is_a(value, torch.Tensor):
             recorder.number(value)
     return function(*args, **kwargs)
 
@@ -58,7 +59,7 @@ def _sizes(recorder: Recorder, function: Function, name: str, args: Arguments, k
         return recorder.sizes(tensor)
     dim = dim.plain() if type(dim) is Integer else dim
     function(tensor, dim)  # raises what eager raises
-    return recorder.size(tensor, dim) if isinstance(dim, int) else function(tensor, dim)
+    return recorder.size(tensor, dim) if is_a(dim, int) else function(tensor, dim)
 
 
 @answers("elements")
@@ -152,7 +153,7 @@ def _laid_out_by(recorder: Recorder, tensor: torch.Tensor) -> torch.Tensor | Non
 def _asked(strides: tuple[int, ...], value: Value, args: Arguments, kwargs: Keywords) -> Value:
     """The strides, or that of the dimension that was asked for."""
     dim = args[1] if len(args) > 1 else kwargs.get("dim")
-    return strides if isinstance(value, tuple) else strides[bare(dim)]
+    return strides if is_a(value, tuple) else strides[bare(dim)]
 
 
 @answers("requires_grad")
@@ -231,7 +232,7 @@ def _unbind(recorder: Recorder, function: Function, name: str, args: Arguments, 
 
 def _fix_count(recorder: Recorder, tensor: torch.Tensor, dim: Value) -> None:
     """The number of results depends on this size."""
-    if recorder.alive and isinstance(dim, int):
+    if recorder.alive and is_a(dim, int):
         size = recorder.size(tensor, bare(dim))
         if type(size) is Integer:
             size.plain()
@@ -242,7 +243,7 @@ def _split(recorder: Recorder, function: Function, name: str, args: Arguments, k
     """The number of parts depends on the size that is split, unless the parts' sizes are given."""
     out = recorder.run(function, name, args, kwargs)
     given = args[1] if len(args) > 1 else kwargs.get("split_size_or_sections")
-    if name != "split" or not isinstance(given, (list, tuple)):
+    if name != "split" or not is_a(given, (list, tuple)):
         _fix_count(recorder, args[0], args[2] if len(args) > 2 else kwargs.get("dim", 0))
     return out
 

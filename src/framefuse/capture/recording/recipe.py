@@ -31,6 +31,7 @@ from framefuse.ir.classes import written_in_c
 from framefuse.ir.containers import elements, entries
 from framefuse.ir.facts import Source
 from framefuse.ir.numpy_numbers import is_numpy_number
+from framefuse.ir.own_class import is_a
 from framefuse.ir.trace import Build, Ref
 from framefuse.ir.values import Value
 
@@ -64,7 +65,7 @@ class Recipes:
             return Build("source", source) if source.kind != "object" else Build("const", source.key)
         if id(value) in self.made:
             number = self.made[id(value)][0]
-            if number in self.open and isinstance(value, tuple):
+            if number in self.open and is_a(value, tuple):
                 return self.refuse("a tuple that holds itself")
             if number in self.constants:
                 return self.constants[number]
@@ -125,7 +126,7 @@ class Recipes:
             return Build("slice", None, (build(value.start), build(value.stop), build(value.step)), None, number)
         if kind is range:
             return Build("range", None, (build(value.start), build(value.stop), build(value.step)), None, number)
-        if isinstance(value, tuple):
+        if is_a(value, tuple):
             if self.recorder.sources.is_made(kind):
                 return tuple_recipe(self, value, number)
             return self._tuple(value, kind, number)
@@ -154,11 +155,11 @@ class Recipes:
             if type(value.__self__) in (RangeIterator, InterpretedGenerator):  # others stand for these outside
                 return Build("call", getattr, (build(value.__self__), value.__func__.__name__), None, number)
             return Build("method", None, (build(value.__func__), build(value.__self__)), None, number)
-        if isinstance(value, type) and self.recorder.sources.is_made(value):
+        if is_a(value, type) and self.recorder.sources.is_made(value):
             return class_recipe(self, value, number)
         if id(value) in LASTING:
             return Build("const", value)
-        if isinstance(value, GROUPS) and value is torch.distributed.group.WORLD:
+        if is_a(value, GROUPS) and value is torch.distributed.group.WORLD:
             return Build("call", world, (), None, number)
         if kind in VIEW_OBJECTS:
             return Build("call", VIEW_OBJECTS[kind], (build(dict_behind(value)),), None, number)
@@ -170,14 +171,14 @@ class Recipes:
             return Build("const", value)
         if kind in DESCRIPTORS:
             return descriptor_recipe(self, value, number)
-        if is_bound(value) or (isinstance(value, BOUND_KINDS) and self.recorder.sources.is_made(value.__self__)):
+        if is_bound(value) or (is_a(value, BOUND_KINDS) and self.recorder.sources.is_made(value.__self__)):
             unbound = taken_apart(value)
             if unbound is None:
                 return self.refuse(f"the method {value.__name__} of a {type(value.__self__).__name__}")
             return Build("call", bind, (Build("const", unbound[0]), build(unbound[1])), None, number)
         if is_numpy_number(value):
             return Build("call", kind, (value.item(),), None, number)
-        if isinstance(value, CODE_LIKE):
+        if is_a(value, CODE_LIKE):
             if not _lasting(value):
                 return self.refuse(f"a {kind.__name__} made during the call")
             return Build("const", value)
@@ -263,11 +264,11 @@ class Recipes:
         if kind is tuple and is_key(value):
             self.recorder.contents.guard_deep_contents(value)
             parts = [self._hashed(part) for part in value]
-            return Build("tuple", None, tuple(parts)) if any(isinstance(part, Build) for part in parts) else value
+            return Build("tuple", None, tuple(parts)) if any(is_a(part, Build) for part in parts) else value
         sources = self.recorder.sources
         if sources.knows(value) and not sources.holds(value):
             return self.build(value)
-        if isinstance(value, CODE_LIKE):
+        if is_a(value, CODE_LIKE):
             return value
         if by_identity(type(value)):
             return self.build(value)
@@ -278,19 +279,19 @@ class Recipes:
 
     def _instance(self, value: Value, kind: type, number: int) -> object:
         bases = {base for base in kind.__mro__ if written_in_c(base)}
-        if isinstance(value, BaseException):
+        if is_a(value, BaseException):
             if not bases <= PLAIN_ERRORS or value.__traceback__ is not None:
                 return self.refuse(f"a {kind.__name__}")
         elif not bases <= PLAIN_BASES:
             return self.refuse(f"a {kind.__name__}")
         cls = self.build(kind) if self.recorder.sources.is_made(kind) else None
         base = None
-        if isinstance(value, dict):
+        if is_a(value, dict):
             base = Build("dict", None, self._pairs(value))
-        elif isinstance(value, (list, deque)):
-            own: Value = list if isinstance(value, list) else deque
+        elif is_a(value, (list, deque)):
+            own: Value = list if is_a(value, list) else deque
             base = Build("list", None, tuple([self.build(part) for part in own.__iter__(value)]))
-        elif isinstance(value, set):
+        elif is_a(value, set):
             base = Build("set", None, self._members(value))
         state = {**(getattr(value, "__dict__", None) or {}), **slots_of(value), **_own_state(value)}
         pairs = tuple([(name, self.build(part)) for name, part in state.items()])
@@ -332,11 +333,11 @@ def by_identity(kind: type) -> bool:
 
 
 def _own_state(value: Value) -> dict[str, Value]:
-    if isinstance(value, defaultdict):
+    if is_a(value, defaultdict):
         return {"default_factory": value.default_factory}
-    if isinstance(value, deque):
+    if is_a(value, deque):
         return {"maxlen": value.maxlen} if value.maxlen is not None else {}
-    if isinstance(value, BaseException):
+    if is_a(value, BaseException):
         causes = {name: getattr(value, name) for name in ("__cause__", "__context__", "__suppress_context__")}
         return {"args": value.args, **{name: cause for name, cause in causes.items() if cause}}
     return {}
@@ -344,14 +345,14 @@ def _own_state(value: Value) -> dict[str, Value]:
 
 def _lasting(value: Value) -> bool:
     """Whether a type, function, builtin or module outlives the call by its place in a module."""
-    return not isinstance(value, types.FunctionType) or _found(value)
+    return not is_a(value, types.FunctionType) or _found(value)
 
 
 def _of_module(value: Value) -> bool:
     """Whether a callable of an extension, as those written in Cython, lies in its module by its name."""
-    if not written_in_c(type(value)) or not callable(value) or not isinstance(getattr(value, "__module__", None), str):
+    if not written_in_c(type(value)) or not callable(value) or not is_a(getattr(value, "__module__", None), str):
         return False
-    return isinstance(getattr(value, "__qualname__", None), str) and _found(value)
+    return is_a(getattr(value, "__qualname__", None), str) and _found(value)
 
 
 def _found(value: Value) -> bool:

@@ -44,6 +44,7 @@ from framefuse.ir.marks import DIMENSIONS
 from framefuse.ir.native_warnings import Hearing, Telling, WarningPlace
 from framefuse.ir.nested import numbers_in
 from framefuse.ir.numbers import Symbol
+from framefuse.ir.own_class import is_a
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
 from framefuse.ir.torch_calls import TABLE, is_in_place
@@ -193,9 +194,7 @@ class Recorder:
         return tuple([settle(value, memo) for value in values])
 
     def released(self, *values: Value) -> tuple[Value, ...]:
-        """Values that an instruction took from its frame, as native code may have them: plain once the recording ended,
-        as it may have done since.
-        """
+        """Values that an instruction took from its frame, as native code may have them: plain once it ended."""
         if self.alive:
             return values
         memo = dict(self.machine.unsettled or {}) if self.machine is not None else {}
@@ -227,7 +226,7 @@ class Recorder:
 
     def fault(self, error: Exception) -> None:
         """Something of our own failed: the recording ends, and the program goes on."""
-        if isinstance(error, (RecursionError, MemoryError)):  # the program's own depth or greed
+        if is_a(error, (RecursionError, MemoryError)):  # the program's own depth or greed
             self.kill("recursion", str(sys.getrecursionlimit()))
             return
         self.blame(error)
@@ -507,7 +506,7 @@ class Recorder:
             advanced = (state is not None and devices.drew(state)) or TABLE[name].generator
             if prepared.named:
                 # A generator that is an argument moves too.
-                advanced = advanced or any(isinstance(value, Source) for value in prepared.named.values())
+                advanced = advanced or any(is_a(value, Source) for value in prepared.named.values())
             data = counts = call_names.sizes_from_data(name, args, kwargs)
             if self.data_sized:
                 data = data or any(self.numbers[id(tensor)] in self.data_sized for tensor in operands)
@@ -574,7 +573,7 @@ class Recorder:
         return out
 
     def _result(self, out: Value, data: bool) -> object:
-        if isinstance(out, torch.Tensor):
+        if is_a(out, torch.Tensor):
             number = self.numbers.get(id(out))
             if number is None:
                 kind = special(out, lazy=True)
@@ -586,12 +585,12 @@ class Recorder:
                 if data:
                     self.data_sized.add(number)
             return Ref(number)
-        if isinstance(out, (tuple, list)):
+        if is_a(out, (tuple, list)):
             parts = [self._result(part, data) for part in out]
             if all(part is NO_TENSOR for part in parts):
                 return NO_TENSOR
             parts = [value if part is NO_TENSOR else part for part, value in zip(parts, out, strict=True)]
-            return parts if isinstance(out, list) else tuple(parts)
+            return parts if is_a(out, list) else tuple(parts)
         return NO_TENSOR
 
 

@@ -17,6 +17,7 @@ from framefuse.capture.recording.queries import ANSWERS
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir.classes import PLAIN_TENSORS
 from framefuse.ir.default_device import device_of_mode
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 ENABLED = Question(torch._C._is_torch_function_enabled)  # whether classes are asked, by whoever calls what is compiled
@@ -64,7 +65,7 @@ class RecordingMode(TorchFunctionMode):
         assert machine is not None
         answered(self.recorder.sources, ENABLED)
         given = [*args, *(kwargs or {}).values()]
-        given += [part for value in given if isinstance(value, (tuple, list)) for part in value]
+        given += [part for value in given if is_a(value, (tuple, list)) for part in value]
         holders = [next((value for value in given if type(value) is kind), kind) for kind in types]
         with self:
             value = machine.call_nested(OVERRIDDEN, (func, holders, types, args, kwargs))
@@ -76,7 +77,7 @@ class RecordingMode(TorchFunctionMode):
 
 def _of_torch(names: dict[str, Value]) -> bool:
     module = names.get("__name__")
-    return isinstance(module, str) and module.partition(".")[0] == "torch"
+    return is_a(module, str) and module.partition(".")[0] == "torch"
 
 
 def _asked(func: Function, called: Function | None) -> Function:

@@ -15,6 +15,7 @@ from framefuse.capture.program.markers import MISSING
 from framefuse.capture.recording.recipe import by_identity
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir.facts import Source
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 # Cached functions of libraries that read nothing but their arguments, and whose results nobody changes.
@@ -54,7 +55,7 @@ def is_repeatable(target: Value, args: Arguments, kwargs: Keywords, sources: Sou
     if source is not None and source.is_argument and sources.resumed:
         return type(target) is weakref.ReferenceType and _wraps_method(source) and sources.knows(target())
     if type(target) is weakref.ReferenceType:
-        return target() is None or isinstance(target(), torch.Tensor) or sources.knows(target())
+        return target() is None or is_a(target(), torch.Tensor) or sources.knows(target())
     if target.cache_parameters()["maxsize"] == 0:
         return False  # a cache that keeps nothing runs its function each time
     return all(_lasts(value, sources) for value in (*args, *kwargs.values()))
@@ -94,7 +95,7 @@ def _is_constant(value: Value) -> bool:
 
 def _lasts(value: Value, sources: Sources) -> bool:
     """Whether an argument is the same at each call: known by its value, or held to its identity and equal by that."""
-    if type(bare(value)) in ATOMS or isinstance(value, (type, types.FunctionType)):
+    if type(bare(value)) in ATOMS or is_a(value, (type, types.FunctionType)):
         return True
     if type(value) in (tuple, torch.Size):
         return all(_lasts(part, sources) for part in value)

@@ -12,6 +12,7 @@ import torch
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node
 
+from framefuse.ir.own_class import is_a
 from framefuse.ir.trace import Autograd, Holder
 from framefuse.ir.values import Function, Value
 
@@ -88,7 +89,7 @@ class Entrances:
         that is a view torch keeps what the call saved where Python does not see it.
         """
         target = args[0] if args else None
-        if not isinstance(target, torch.Tensor) or not target._is_view() or not target.requires_grad:
+        if not is_a(target, torch.Tensor) or not target._is_view() or not target.requires_grad:
             return
         base = target._base
         node = None if base is None else base.grad_fn
@@ -316,8 +317,8 @@ def _saved(node: Node) -> tuple[list[torch.Tensor], bool]:
     """The tensors that a node saved whose memory can be told, and whether it may be walked once only."""
     tensors: list[torch.Tensor] = []
     # Torch drops the function that a write to a view holds, which Python does not see, with the rest.
-    frees = isinstance(node, BackwardCFunction) or node.name() == SLICES
-    for name in ("saved_tensors",) if isinstance(node, BackwardCFunction) else _names(node.__class__):
+    frees = is_a(node, BackwardCFunction) or node.name() == SLICES
+    for name in ("saved_tensors",) if is_a(node, BackwardCFunction) else _names(node.__class__):
         try:
             value = getattr(node, name)
         except RuntimeError as error:
@@ -325,8 +326,8 @@ def _saved(node: Node) -> tuple[list[torch.Tensor], bool]:
                 raise Stale from None
             frees = True  # freed by a backward inside the function
             continue
-        for part in value if isinstance(value, (tuple, list)) else (value,):
-            if isinstance(part, torch.Tensor):
+        for part in value if is_a(value, (tuple, list)) else (value,):
+            if is_a(part, torch.Tensor):
                 frees = True
                 if part.layout is torch.strided:
                     tensors.append(part)
@@ -351,7 +352,7 @@ def _on_stand_ins(
     stand_ins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def stand_in(value: Value) -> Value:
-        if isinstance(value, torch.Tensor):
+        if is_a(value, torch.Tensor):
             if id(value) not in stand_ins:
                 stand_ins[id(value)] = value, torch.empty_like(value, device="meta", requires_grad=value.requires_grad)
             return stand_ins[id(value)][1]

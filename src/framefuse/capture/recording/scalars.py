@@ -17,6 +17,7 @@ from framefuse.capture.facts.sources import Sources
 from framefuse.capture.recording.call_arguments import CallArguments
 from framefuse.capture.recording.tensors import Entrance
 from framefuse.ir.numbers import Expr, Real, constant_real
+from framefuse.ir.own_class import is_a
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.trace import Call, Ref, TensorMeta
 from framefuse.ir.values import Arguments, Keywords, Value
@@ -147,7 +148,7 @@ class Scalars:
             return value
         if type(value) is Ref:
             return self.whole(value.value, self.recorder.tensors[value.value])
-        if not isinstance(value, Expr):
+        if not is_a(value, Expr):
             return None
         return integer(value.evaluate(self.recorder.relations.hints), value, self.recorder.relations)
 
@@ -181,7 +182,7 @@ class Scalars:
         if type(target) is list:
             if Ref(number) not in target:
                 return None
-            other = other[target.index(Ref(number))] if isinstance(other, Sequence) else other
+            other = other[target.index(Ref(number))] if is_a(other, Sequence) else other
         elif target != Ref(number):
             return None
         value = self._operand(other, single)
@@ -195,7 +196,7 @@ class Scalars:
         elif type(value) is int or type(value) is float or type(value) is bool:
             return constant_real(ctypes.c_float(value).value if single else float(value))
         else:
-            form = value if isinstance(value, Real) else Real("int", (value,)) if isinstance(value, Expr) else None
+            form = value if is_a(value, Real) else Real("int", (value,)) if is_a(value, Expr) else None
         return None if form is None else _rounded(form, single)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 FEW = 5  # members of which every order is tried
@@ -17,7 +18,7 @@ def insertion_order(members: set[Value] | frozenset[Value]) -> list[Value] | Non
     Members whose hashes collide lie in the order in which they came, and a set that has shrunk is larger than a new
     one. Members that are hashed by their address may be others when the set is made: any order does then.
     """
-    wanted = list(frozenset.__iter__(members) if isinstance(members, frozenset) else set.__iter__(members))
+    wanted = list(frozenset.__iter__(members) if is_a(members, frozenset) else set.__iter__(members))
     by_value = all(type(member) in HASHED_BY_VALUE for member in wanted)
     if not by_value and not all(getattr(type(member), "__hash__", None) is object.__hash__ for member in wanted):
         return wanted

@@ -16,6 +16,7 @@ from framefuse.capture.recording.call_arguments import PLAIN_ARGUMENTS
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.state import casts_now
 from framefuse.ir.custom_calls import NAME, CustomCall, Nested, backward_of
+from framefuse.ir.own_class import is_a
 from framefuse.ir.source import Line
 from framefuse.ir.trace import Call, Ref
 from framefuse.ir.values import Value
@@ -65,8 +66,8 @@ def record(
     """Records the results of a call whose forward gave ``raw``; memory met before it has a number below ``known``.
     False where no graph can say what ``ctx`` keeps, or where a result shows an argument's memory.
     """
-    given = [part for part in raw if isinstance(part, torch.Tensor)]
-    tracked = [isinstance(part, torch.Tensor) and part.requires_grad for part in results]
+    given = [part for part in raw if is_a(part, torch.Tensor)]
+    tracked = [is_a(part, torch.Tensor) and part.requires_grad for part in results]
     if any(part.dtype.is_complex or id(part) not in recorder.numbers for part in given):
         return False
     if len({id(part) for part in given}) != len(given) or not any(tracked):
@@ -81,14 +82,14 @@ def record(
     if kept is None or kept is MISSING or saved is MISSING:
         return False
     kept = Nested(dict, (*kept.parts, saved), (*kept.keys, "saved_tensors"))
-    tensors = tuple([isinstance(part, torch.Tensor) for part in operands])
+    tensors = tuple([is_a(part, torch.Tensor) for part in operands])
     none = never_given(function)
     if _tells_beside(function) and none.issuperset(compress(count(), context.needs_input_grad)):
         return False  # the graph would have no reason to call it
     call = CustomCall(function, tensors, context.needs_input_grad, tuple(sorted(none)), kept, context.materialize)
     args = (
-        tuple([recorder.arguments.of(part) if isinstance(part, torch.Tensor) else None for part in raw]),
-        tuple([recorder.arguments.of(part) if isinstance(part, torch.Tensor) else None for part in operands]),
+        tuple([recorder.arguments.of(part) if is_a(part, torch.Tensor) else None for part in raw]),
+        tuple([recorder.arguments.of(part) if is_a(part, torch.Tensor) else None for part in operands]),
         tuple([recorder.arguments.of(leaf) for leaf in leaves]),
     )
     refs = [
@@ -149,7 +150,7 @@ def _taken(recorder: Recorder, value: Value, leaves: list[Value], refused: set[i
         if any(part is MISSING for part in parts) or any(type(key) not in PLAIN_ARGUMENTS for key in keys):
             return MISSING
         return Nested(kind, tuple(parts), keys)
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         if id(value) in refused or recorder.number(value) is None:
             return MISSING
     elif kind not in PLAIN_ARGUMENTS and kind not in (Integer, Float, torch.memory_format):

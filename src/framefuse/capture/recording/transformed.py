@@ -17,6 +17,7 @@ from framefuse.capture.recording.saved import unreached_by_call
 from framefuse.capture.recording.tensors import describe, special, stands_for_another
 from framefuse.ir.classes import PLAIN_TENSORS
 from framefuse.ir.containers import elements
+from framefuse.ir.own_class import is_a
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.trace import refs
 from framefuse.ir.values import Arguments, Function, Keywords, Value
@@ -62,12 +63,12 @@ class Transformed(TorchDispatchMode):
         """States what native code finds in something that it is given."""
         if type(value) in ATOMS or depth > 6 or not self.recorder.alive:
             return
-        if isinstance(value, torch.Tensor):
+        if is_a(value, torch.Tensor):
             if not stands_for_another(value) and self.recorder.sources.source_of(value) is not None:
                 self.recorder.number(value)
-        elif isinstance(value, CONTAINERS):
+        elif is_a(value, CONTAINERS):
             self.recorder.contents.guard_shallow_contents(value)
-            for part in value.values() if isinstance(value, dict) else elements(value):
+            for part in value.values() if is_a(value, dict) else elements(value):
                 self.take(part, depth + 1)
         else:
             pin_nested(value)
@@ -216,11 +217,11 @@ def _is_meta(value: Value) -> bool:
 
 def _tensors(value: Value) -> list[torch.Tensor]:
     """The tensors in nested containers."""
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         return [value]
-    if isinstance(value, dict):
+    if is_a(value, dict):
         return [tensor for part in value.values() for tensor in _tensors(part)]
-    return [tensor for part in value for tensor in _tensors(part)] if isinstance(value, (tuple, list)) else []
+    return [tensor for part in value for tensor in _tensors(part)] if is_a(value, (tuple, list)) else []
 
 
 def _place(tensor: torch.Tensor) -> Place:

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from framefuse.capture.recording.tensors import versions_of
+from framefuse.ir.own_class import is_a
 from framefuse.ir.torch_calls import declared, is_in_place, uncounted
 from framefuse.ir.trace import TensorMeta
 from framefuse.ir.values import Arguments, Function, Keywords
@@ -61,8 +62,8 @@ class WrittenMemory:
                 if version != now
             ]
         out = kwargs.get("out")
-        outs = [tensor for tensor in (out if isinstance(out, (tuple, list)) else (out,)) if tensor is not None]
-        targets = [numbers[id(tensor)] for tensor in outs if isinstance(tensor, torch.Tensor)]
+        outs = [tensor for tensor in (out if is_a(out, (tuple, list)) else (out,)) if tensor is not None]
+        targets = [numbers[id(tensor)] for tensor in outs if is_a(tensor, torch.Tensor)]
         if is_in_place(name) and operands:
             targets.append(numbers[id(operands[0])])
         storages = {metas[target].storage for target in targets}  # other views of them count the write as well

@@ -24,6 +24,7 @@ from framefuse.capture.facts.sources import has_hidden_state
 from framefuse.driver.programs.functions import own_place
 from framefuse.driver.programs.records import VERSION, Unstorable
 from framefuse.ir.classes import immutable
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 ATOMS = frozenset((int, float, bool, str, bytes, complex, type(None), type(Ellipsis)))
@@ -60,7 +61,7 @@ class Descriptions:
 
     def _whole(self, value: Value, named: bool) -> Value:
         kind = type(value)
-        if isinstance(value, type):
+        if is_a(value, type):
             return tuple([self._class(base) for base in value.__mro__])
         described = value if kind in ATOMS else self._described(value)
         if described is None and not named and kind not in WATCHED and has_hidden_state(kind):
@@ -96,7 +97,7 @@ class Descriptions:
         number = self.numbers.get(id(value))
         if number is not None:
             return ("known", number)
-        if isinstance(value, type):
+        if is_a(value, type):
             return ("class", value.__module__, value.__qualname__)
         described = self._described(value)
         return ("object", type(value).__module__, type(value).__qualname__) if described is None else described
@@ -124,13 +125,13 @@ class Descriptions:
             return ("pattern", value.pattern, value.flags)
         if kind in (slice, range):
             return (kind.__name__, *map(self._part, (value.start, value.stop, value.step)))
-        if isinstance(value, NATIVE):
+        if is_a(value, NATIVE):
             return _native_name(value)
-        if isinstance(value, types.ModuleType):
+        if is_a(value, types.ModuleType):
             return ("module", value.__name__)
         if kind is contextvars.ContextVar:
             return ("variable", value.name, *_default(value, self._part))
-        if isinstance(value, enum.Enum):
+        if is_a(value, enum.Enum):
             return ("member", kind.__module__, kind.__qualname__, value.name, self._part(value.value))
         return ("text", kind.__name__, str(value)) if kind in TORCHS else None
 
@@ -187,7 +188,7 @@ def _default(variable: contextvars.ContextVar[Value], part: Callable[[Value], Va
 def _native_name(value: Value) -> Value:
     """What a function of C says of itself and of its owner."""
     owner = getattr(value, "__objclass__", getattr(value, "__self__", None))
-    name = owner.__name__ if isinstance(owner, (type, types.ModuleType)) else type(owner).__qualname__
+    name = owner.__name__ if is_a(owner, (type, types.ModuleType)) else type(owner).__qualname__
     return ("native", type(value).__name__, str(getattr(value, "__module__", None)), value.__qualname__, name)
 
 

@@ -17,6 +17,7 @@ import torch
 from framefuse import _native
 from framefuse.driver.programs.functions import function, named
 from framefuse.driver.programs.records import Unstorable
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 Name = tuple[str, ...]  # how it is found, then what that asks for
@@ -35,10 +36,10 @@ STEPS = tuple((*first, *["__wrapped__"] * deep) for deep in range(4) for first i
 
 def name_of(value: Value) -> Name | None:
     """A name by which another process finds its own ``value``; None where there is none."""
-    if isinstance(value, types.ModuleType):
+    if is_a(value, types.ModuleType):
         name = vars(value).get("__name__")
-        return ("module", name) if isinstance(name, str) and sys.modules.get(name) is value else None
-    if isinstance(value, enum.Enum):
+        return ("module", name) if is_a(name, str) and sys.modules.get(name) is value else None
+    if is_a(value, enum.Enum):
         kind = name_of(type(value))
         return ("member", *kind[1:], value.name) if kind is not None and _is_member(type(value), value) else None
     for name in _candidates(value):
@@ -82,9 +83,9 @@ def _at(parts: list[str]) -> Value:
     module, path, *steps = parts
     held: Value = _module(module)
     for name in path.split("."):
-        if isinstance(held, types.ModuleType):
+        if is_a(held, types.ModuleType):
             held = vars(held)[name]
-        elif isinstance(held, type):
+        elif is_a(held, type):
             held = _native.type_lookup(held, name)
         else:
             raise LookupError(name)
@@ -102,13 +103,13 @@ def _candidates(value: Value) -> list[Name]:
         return [("at", "sys", "modules")]
     if value is torch.default_generator:
         return [("at", "torch", "default_generator")]
-    if isinstance(value, (type, types.FunctionType)):
+    if is_a(value, (type, types.FunctionType)):
         module, path = value.__module__, value.__qualname__
-        if not isinstance(module, str) or "<" in path:
+        if not is_a(module, str) or "<" in path:
             return []
-        steps = HOLDERS[:1] if isinstance(value, type) else STEPS
+        steps = HOLDERS[:1] if is_a(value, type) else STEPS
         names: list[Name] = [("at", module, path, *each) for each in steps]
-        if isinstance(value, type) and module == "builtins":  # those that Python names in types alone
+        if is_a(value, type) and module == "builtins":  # those that Python names in types alone
             names += [("at", "types", name) for name, held in vars(types).items() if held is value]
         return names
     home = sys.modules.get(kind.__module__)

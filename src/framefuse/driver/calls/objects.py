@@ -18,6 +18,7 @@ from framefuse.guards.changes import value_at
 from framefuse.guards.source_nodes import MISSING
 from framefuse.ir.classes import immutable
 from framefuse.ir.facts import Fact, Source
+from framefuse.ir.own_class import is_a
 from framefuse.ir.source import Site
 from framefuse.ir.values import Arguments, Value
 
@@ -93,7 +94,7 @@ class Writing:
             number = self.numbers[id(value)] = len(self.objects)
             self.objects.append(value)
             self.hows.append(how)
-            if how[0] in ("place", "at") and not isinstance(value, type) and not immutable(type(value)):
+            if how[0] in ("place", "at") and not is_a(value, type) and not immutable(type(value)):
                 self.object(type(value))  # which is described
         return number
 
@@ -128,7 +129,7 @@ class Writing:
             return ("entry",)
         if type(value) is types.FunctionType and stands_for_globals(value):
             name = value.__globals__.get("__name__")
-            if isinstance(name, str) and found(("globals", name)) is value.__globals__:
+            if is_a(name, str) and found(("globals", name)) is value.__globals__:
                 return ("globals", name)
             raise Unstorable("the variables of what is no module")
         name = name_of(value)
@@ -145,7 +146,7 @@ class Writing:
         if type(value) is types.CodeType and place is not None and place.base is not None and place.key == "__code__":
             if not _computed(place.base):
                 return ("code", self.source(place.base))
-        if isinstance(value, type) and id(value) in self._types:
+        if is_a(value, type) and id(value) in self._types:
             return ("type", self.source(self._types[id(value)]))
         raise Unstorable(f"no way to {value!r:.80}")
 
@@ -153,7 +154,7 @@ class Writing:
         """What an extension's function is bound to, by the name of the function in its module."""
         function = place.base
         module = MISSING if function is None or function.base is None else value_at(function.base, (), {})
-        if function is None or not isinstance(module, types.ModuleType) or type(function.key) is not str:
+        if function is None or not is_a(module, types.ModuleType) or type(function.key) is not str:
             raise Unstorable(f"no way to the owner of {function}")
         return ("owner", module.__name__, function.key)
 
