@@ -108,7 +108,10 @@ class Operations:
         if name == "__ne__" and method is object.__ne__:
             equal = python_method(kind, "__eq__")
             return (equal, True) if equal is not None else (method, False)
-        return (method, False) if is_a(method, OPERATOR_METHODS) else None
+        if is_a(method, OPERATOR_METHODS):
+            return (method, False)
+        standing = python_method(kind, name)
+        return None if standing is None else (standing, False)
 
     def operate(
         self,

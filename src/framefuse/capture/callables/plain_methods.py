@@ -8,7 +8,7 @@ import types
 from dataclasses import dataclass
 
 from framefuse.capture.interp.machine import Machine
-from framefuse.capture.program.lookups import type_get
+from framefuse.capture.program.lookups import python_method, type_get
 from framefuse.capture.program.markers import MISSING
 from framefuse.capture.program.versions import CURRENT
 from framefuse.ir.own_class import is_a
@@ -69,7 +69,7 @@ def only_reads(machine: Machine, value: Value, name: str) -> bool | None:
     kind, sources = type(value), machine.recorder.sources
     method = underlying(type_get(kind, name))
     if type(method) is not types.FunctionType:
-        return True
+        return python_method(kind, name) is None
     reads = _reads(method.__code__)
     if reads is None or sources.knows(value):
         return False

@@ -9,12 +9,26 @@ from collections.abc import Callable
 from framefuse.capture.interp.continuations import PUSH_NONE, PushChecked
 from framefuse.capture.interp.machine import Machine, Special
 from framefuse.capture.interp.registry import special
+from framefuse.capture.program import special_methods
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.iterators import RangeIterator
 from framefuse.capture.program.lookups import python_method, type_get
-from framefuse.capture.program.markers import MISSING, Outcome
+from framefuse.capture.program.markers import MISSING, SWITCH, Outcome
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords
+
+
+@special(special_methods.of_class)
+def _of_class(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    """Binds a special method, which attributes of the object do not hide."""
+    holder, name = args
+    kind = type(holder)
+    machine.recorder.sources.guard_type(holder)
+    machine.recorder.sources.guard_version(kind)
+    found = machine.attributes.bound_method(frame, holder, name)
+    if is_a(found, tuple):
+        frame.stack.append(found[0])
+    return None if found is not SWITCH else SWITCH
 
 
 def slot(name: str, *kinds: type) -> Callable[[Special], Special]:

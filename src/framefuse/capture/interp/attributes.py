@@ -262,6 +262,13 @@ class Attributes:
             return (getattr(holder, name),)
         return (self._of_class(kind, name, on_class),)
 
+    def bound_method(self, frame: Frame, holder: Value, name: str) -> Found:
+        """A special method as Python looks it up: on the class alone."""
+        method = type_get(type(holder), name)
+        if type(method) is property and method.fget is not None:
+            return self.machine.calls.call(frame, method.fget, (holder,), {})
+        return self._class_value(frame, holder, type(holder), name, method)
+
     def _of_class(self, kind: type, name: str, value: Value) -> Value:
         """A plain value that lies on a class; the fact on the class's version fixes which."""
         sources = self.recorder.sources

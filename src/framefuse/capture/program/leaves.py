@@ -44,6 +44,7 @@ INTERPRETED_OURS = (
     "framefuse.capture.program.equivalents",
     "framefuse.capture.program.itertools_equivalents",
     "framefuse.capture.program.method_equivalents",
+    "framefuse.capture.program.special_methods",
     "framefuse.capture.callables.custom_functions",
     "framefuse.capture.callables.flexible_attention",
     "framefuse.capture.callables.scans",

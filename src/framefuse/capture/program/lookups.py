@@ -12,6 +12,7 @@ from collections.abc import KeysView
 from framefuse.capture.program.host import HOST
 from framefuse.capture.program.leaves import runs_natively
 from framefuse.capture.program.markers import MISSING
+from framefuse.capture.program.special_methods import by_name
 from framefuse.ir.containers import BASES
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
@@ -57,10 +58,35 @@ def has_finalizer(kind: type) -> bool:
     return type(type_get(kind, "__del__")) is types.FunctionType
 
 
+# What lies on classes and is no code of a program.
+OF_C = frozenset(
+    (type(MISSING), type(None), types.WrapperDescriptorType, types.MethodDescriptorType, types.BuiltinFunctionType,
+     types.GetSetDescriptorType, types.MemberDescriptorType, types.ClassMethodDescriptorType)
+)  # fmt: skip
+HOLDING_FUNCTIONS = {
+    staticmethod: "__func__", classmethod: "__func__", property: "fget", functools._lru_cache_wrapper: "__wrapped__",
+    functools.partialmethod: "func", functools.singledispatchmethod: "func",
+}  # fmt: skip
+
+
 def python_method(kind: type, name: str) -> types.FunctionType | None:
-    """The Python function behind a special method, if the interpreter must run it."""
+    """The Python function behind a special method, if the interpreter must run it; one that stands for it where it is
+    no function but runs the program.
+    """
     method = type_get(kind, name)
-    return method if type(method) is types.FunctionType and not runs_natively(method) else None
+    if type(method) is types.FunctionType:
+        return method if not runs_natively(method) else None
+    return by_name(name) if type(method) not in OF_C and _is_of_the_program(method) else None
+
+
+RUN = ("__call__", "__get__")
+
+
+def _is_of_the_program(method: Value) -> bool:
+    held = HOLDING_FUNCTIONS.get(type(method))
+    if held is not None:
+        return runs_program(getattr(method, held))
+    return runs_program(method) or any(type(type_get(type(method), name)) is types.FunctionType for name in RUN)
 
 
 def goes_by_index(kind: type) -> bool:

@@ -1,0 +1,77 @@
+"""Special methods that are no functions of Python: static methods, callable objects, descriptors, caches, mocks. What
+they give is looked up at each call.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from tests.traps.trap import Trap, hold
+
+GIVEN: dict[str, tuple[Any, Any]] = {  # by the first calls, and by those after a change
+    "__len__": (3, 5), "__bool__": (True, False), "__int__": (3, 5), "__float__": (1.5, 2.5), "__index__": (3, 5),
+    "__str__": ("a", "b"), "__getitem__": (3, 5), "__contains__": (True, False), "__add__": (3, 5),
+    "__radd__": (3, 5), "__neg__": (3, 5), "__lt__": (True, False), "__abs__": (3, 5), "__divmod__": (3, 5),
+    "__complex__": (1j, 2j), "__matmul__": (3, 5), "__bytes__": (b"a", b"b"), "__rmul__": (3, 5),
+}  # fmt: skip
+
+
+def asked(x: Any, o: Any) -> Any:
+    return (
+        x * 2, len(o), bool(o), int(o), float(o), operator.index(o), str(o), o[0], 1 in o, o + 1, 1 + o, -o, o < 1,
+        abs(o), divmod(o, 2), complex(o), o @ 1, bytes(o), 2 * o,
+    )  # fmt: skip
+
+
+class Called:
+    """A callable object, which Python calls without the object that it is asked for."""
+
+    def __init__(self, given: list[Any]) -> None:
+        self.given = given
+
+    def __call__(self, *args: Any) -> Any:
+        return self.given[0]
+
+
+class Bound:
+    def __init__(self, given: list[Any]) -> None:
+        self.given = given
+
+    def __get__(self, holder: Any, kind: Any) -> Callable[..., Any]:
+        return lambda *args: self.given[0]
+
+
+KINDS: dict[str, Callable[[list[Any]], Any]] = {
+    "callable": Called,
+    "descriptor": Bound,
+    "static": lambda given: staticmethod(lambda *args: given[0]),
+    "class": lambda given: classmethod(lambda kind, *args: given[0]),
+    "property": lambda given: property(lambda self: lambda *args: given[0]),
+    "partial": lambda given: functools.partialmethod(lambda self, extra, *args: given[0], 1),
+    "cached": lambda given: functools.lru_cache(lambda self, *args: given[0]),
+    "mock": lambda given: mock.Mock(side_effect=lambda *args: given[0]),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_special_methods_that_are_no_functions(name: str) -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        given = {method: [first] for method, (first, _) in GIVEN.items()}
+        methods = {method: KINDS[name](held) for method, held in given.items()}
+        o = type("Kind", (), methods)()
+        f = compiled(asked)
+        for number in range(6):
+            if number == 3:
+                for method, (_, later) in GIVEN.items():
+                    given[method][0] = later
+                    if name == "cached":
+                        methods[method].cache_clear()
+            yield f(torch.arange(3.0) + number, o)
+
+    hold(Trap(program, traces=200, hits=0 if name in ("cached", "mock") else 2))
