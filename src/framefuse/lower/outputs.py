@@ -413,15 +413,10 @@ class Outputs:
         before = peel(contents)
         node = self.copies.own(before, own, meta)
         rows = tuple(range(len(meta.sizes)))
-        order = rows if computed(node).op == "result" else self._order(meta, node) or rows
+        order = rows if computed(node).op == "result" else shown_order(meta.sizes, meta.strides) or rows
         if self._carries(value):
             node = contents if node is before else self.builder.derived(node, KEPT, (contents,))
         return Output(value, node, order)
-
-    def _order(self, meta: TensorMeta, node: Node) -> tuple[int, ...] | None:
-        """The order of a fresh tensor's dimensions; those that always have size 1 show eager's strides as well."""
-        always = all(node.shape[axis] == ONE for axis, size in enumerate(meta.sizes) if size == 1)
-        return (shown_order if always else dense_order)(meta.sizes, meta.strides)
 
     def _beside(self, first: int, value: int) -> bool:
         """Whether both are unchanged results of one library call, which share memory as that call gave them."""

@@ -113,3 +113,13 @@ def test_dimensions_of_one_element_show_eagers_strides(sizes):
     assert [each.stride() for each in found] == [each.stride() for each in expected]
     shown = F.conv2d(found[-1], weight).stride()
     assert shown == F.conv2d(expected[-1], weight).stride()
+
+
+def test_dimensions_that_were_recorded_with_one_element_show_eagers_strides():
+    compiled = framefuse.compile(lambda x: (x.flip(0), x.bfloat16(), torch.where(x > 0, x, 1.0)))
+    for seed in range(3):
+        x = torch.randn(1, 3, generator=torch.Generator().manual_seed(seed)).t()
+        found, expected = compiled(x), (x.flip(0), x.bfloat16(), torch.where(x > 0, x, 1.0))
+        torch.testing.assert_close(found, expected)
+        assert [each.stride() for each in found] == [each.stride() for each in expected]
+    assert compiled.hits == 2
