@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import enum
 import threading
 import traceback
 from typing import Any, NamedTuple
@@ -577,6 +578,25 @@ def a_subscript_of_a_class_with_a_method_for_it(compiled):
         if number == 3:
             Sized.by = 5
         yield f(steps(2) + number, 3), len(Sized.asked)
+
+
+@trap(traces=3, hits=3)
+def members_of_an_enumeration_with_attributes(compiled):
+    made = []
+
+    class Rate(enum.Enum):
+        LOW = 1
+        HIGH = 2
+
+        def __init__(self, number):
+            made.append(number)
+            self.factor = number * 2.0
+
+    f = compiled(lambda x, key: (x * Rate(1).factor, [rate.factor for rate in Rate], Rate[key].factor))
+    for number in range(6):
+        if number == 3:
+            Rate.LOW.factor = 7.0
+        yield f(steps(2) + number, "HIGH"), len(made), Rate.LOW.factor
 
 
 @TABLE.parametrize()

@@ -19,10 +19,13 @@ GIVEN: dict[str, tuple[Any, Any]] = {  # by the first calls, and by those after 
     "__str__": ("a", "b"), "__getitem__": (3, 5), "__contains__": (True, False), "__add__": (3, 5),
     "__radd__": (3, 5), "__neg__": (3, 5), "__lt__": (True, False), "__abs__": (3, 5), "__divmod__": (3, 5),
     "__complex__": (1j, 2j), "__matmul__": (3, 5), "__bytes__": (b"a", b"b"), "__rmul__": (3, 5),
+    "__enter__": (3, 5), "__exit__": (None, False),
 }  # fmt: skip
 
 
 def asked(x: Any, o: Any) -> Any:
+    with o as entered:
+        x = x * entered
     return (
         x * 2, len(o), bool(o), int(o), float(o), operator.index(o), str(o), o[0], 1 in o, o + 1, 1 + o, -o, o < 1,
         abs(o), divmod(o, 2), complex(o), o @ 1, bytes(o), 2 * o,

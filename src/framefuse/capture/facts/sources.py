@@ -160,6 +160,11 @@ class Sources:
             self.host.fault(fault)
             return LOST
 
+    def of_member(self, value: Value, name: str) -> Source | None:
+        """The source of a member of an enumeration, which native code gave, for an attribute that the program set."""
+        own = is_a(value, enum.Enum) and name not in ("_name_", "_value_") and not self.is_made(type(value))
+        return self.root(value) if own else None
+
     def fact(self, source: Source, kind: str, value: object = None, mark: object = None) -> None:
         """States a fact once; ``mark`` is the hashable identity of the value where it has none itself."""
         try:

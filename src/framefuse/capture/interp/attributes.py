@@ -160,6 +160,7 @@ class Attributes:
         if type(state) is dict:
             if name in state:
                 value = state[name]
+                source = source or sources.of_member(holder, name)
                 if source is None or not self.recorder.alive:
                     return (value,)
                 free = True if type(value) in (int, float) and name in frame.code.stores else CARRIED

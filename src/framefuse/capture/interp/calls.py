@@ -270,6 +270,8 @@ class Calls:
         method = python_method(type(cls), "__call__")
         if method is not None:
             return self.call(frame, method, (cls, *args), kwargs, continuation)
+        if type_get(type(cls), "__call__") is not PLAIN_MAKING:  # an enumeration looks a member up
+            return MISSING
         return self.make(frame, cls, args, kwargs, continuation)
 
     def make(self, frame: Frame, cls: type, args: Arguments, kwargs: Keywords, continuation: Pending | None) -> Outcome:
@@ -323,6 +325,9 @@ class Calls:
             init(instance, *args, **kwargs)
         self.machine.finish(frame, instance, continuation)
         return None
+
+
+PLAIN_MAKING = vars(type)["__call__"]
 
 
 def _is_walked(function: types.FunctionType) -> bool:

@@ -8,7 +8,7 @@ from framefuse.capture.interp.continuations import Raise
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import handles
 from framefuse.capture.program.frame import Frame
-from framefuse.capture.program.lookups import type_get
+from framefuse.capture.program.lookups import python_method, type_get
 from framefuse.capture.program.markers import MISSING, SWITCH, Outcome
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
@@ -135,7 +135,9 @@ def before_with(machine: Machine, frame: Frame, argument: int) -> Outcome:
 
 
 def _bound(method: Value, manager: Value, name: str) -> Value:
-    return types.MethodType(method, manager) if type(method) is types.FunctionType else getattr(manager, name)
+    if type(method) is not types.FunctionType:
+        method = python_method(type(manager), name)
+    return getattr(manager, name) if method is None else types.MethodType(method, manager)
 
 
 @handles("WITH_EXCEPT_START")
