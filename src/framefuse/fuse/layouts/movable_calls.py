@@ -79,6 +79,10 @@ def _window(call: Node, results: Sequence[Node], target: Target, hints: Mapping[
     if any(len(node.shape) != 4 for node in pictures):
         return None
     price = rate(costs.WINDOWS[call.attr("name")], target) * sum(size_of(node, hints) for node in pictures)
+    if target.device == "cpu" and pictures:
+        slow, even = costs.CPU_WINDOW_CHANNELS
+        channels = estimate(pictures[0].shape[1], hints)
+        price = -price if channels < slow else 0.0 if channels < even else price
     return Flexible(max(price, 0.0), max(-price, 0.0))
 
 

@@ -74,6 +74,22 @@ def test_results_lie_as_eagers_and_sizes_may_change(eager_to_turn):
     assert channels_last(state.products[0].stages.code.schedule)
 
 
+def test_windows_of_few_channels_stay_contiguous(eager_to_turn, monkeypatch):
+    monkeypatch.setattr(costs, "WINDOWS", dict.fromkeys(costs.WINDOWS, (50.0, 50.0)))
+
+    def f(x):
+        return F.interpolate(x * 1.5, size=(9, 11), mode="area") + 1
+
+    for channels, order in ((1, (0, 1, 2, 3)), (3, (0, 1, 2, 3)), (16, LAST[4])):
+        compiled = framefuse.compile(f)
+        for _ in range(3):
+            x = torch.randn(2, channels, 20, 30)
+            same([compiled(x)], [f(x)])
+        (product,) = compiled_function(compiled).products
+        (call,) = [item.node for item in product.stages.code.schedule.items if isinstance(item, RunCall)]
+        assert call.attr("orders") == (order,)
+
+
 def test_an_exported_programs_own_convolutions_lie_channels_last():
     net = nn.Sequential(nn.Conv2d(3, 24, 3), nn.ReLU(), nn.Conv2d(24, 24, 1), nn.ReLU(), nn.Conv2d(24, 8, 3)).eval()
     compiled = framefuse.compile(net, options={"cpu_target": "alone"})
