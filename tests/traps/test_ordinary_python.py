@@ -6,6 +6,7 @@ import collections
 import contextlib
 import dataclasses
 import enum
+import functools
 import threading
 import traceback
 from typing import Any, NamedTuple
@@ -597,6 +598,32 @@ def members_of_an_enumeration_with_attributes(compiled):
         if number == 3:
             Rate.LOW.factor = 7.0
         yield f(steps(2) + number, "HIGH"), len(made), Rate.LOW.factor
+
+
+@trap(traces=4, hits=3, fullgraph=True)
+def functions_that_dispatch_on_a_class(compiled):
+    @functools.singledispatch
+    def scaled(value, x):
+        raise TypeError(type(value).__name__)
+
+    scaled.register(int, lambda value, x: x * value)
+    scaled.register(torch.Tensor, lambda value, x: x + value)
+
+    class Net:
+        @functools.singledispatchmethod
+        def part(self, value):
+            return value
+
+        @part.register
+        def _(self, value: list):
+            return [self.part(each) * 2 for each in value]
+
+    net = Net()
+    f = compiled(lambda x, value: (scaled(value, x), net.part([x, [x]])))
+    for number, value in enumerate((2, 3, True, ones(2), 4, ones(2), 5)):
+        if number == 6:
+            scaled.register(int, lambda value, x: x - value)
+        yield f(steps(2) + number, value)
 
 
 @TABLE.parametrize()

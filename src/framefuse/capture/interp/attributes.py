@@ -120,7 +120,8 @@ class Attributes:
     def fall_back(self, frame: Frame, holder: Value, name: str) -> None:
         """Pushes what ``__getattr__`` gives after the first way to an attribute raised AttributeError."""
         depth = len(self.frames)
-        value = self._fallback(frame, holder, type(holder), name, getattr(holder, "__dict__", None))
+        own = vars(holder) if is_a(holder, torch.nn.Module) else None  # others may hear of it
+        value = self._fallback(frame, holder, type(holder), name, own)
         if is_a(value, tuple):
             frame.stack.append(value[0])
         elif len(self.frames) > depth:
@@ -265,10 +266,10 @@ class Attributes:
 
     def bound_method(self, frame: Frame, holder: Value, name: str) -> Found:
         """A special method as Python looks it up: on the class alone."""
-        method = type_get(type(holder), name)
+        kind, method = type(holder), type_get(type(holder), name)
         if type(method) is property and method.fget is not None:
             return self.machine.calls.call(frame, method.fget, (holder,), {})
-        return self._class_value(frame, holder, type(holder), name, method)
+        return self._class_value(frame, holder, kind, name, method)
 
     def _of_class(self, kind: type, name: str, value: Value) -> Value:
         """A plain value that lies on a class; the fact on the class's version fixes which."""
@@ -540,10 +541,9 @@ class Attributes:
             torch.nn.Module.__setattr__(holder, name, value)
             return None
         state = holder.__dict__
-        is_parameter = is_a(value, torch.Tensor) and isinstance(value, torch.nn.Parameter)
-        registered = is_parameter or is_a(value, torch.nn.Module) or any(
-            name in state.get(part, ()) for part in ("_parameters", "_modules")
-        )
+        registered = any(name in state.get(part, ()) for part in ("_parameters", "_modules"))
+        if is_a(value, (torch.Tensor, torch.nn.Module)):  # no other object is asked for its class
+            registered = registered or isinstance(value, (torch.nn.Parameter, torch.nn.Module))
         if registered or (is_a(value, torch.Tensor) and getattr(value, "_is_buffer", False)):
             (value,) = recorder.refuse_write(f"{type(holder).__name__}.{name}", value)
             torch.nn.Module.__setattr__(holder, name, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 import operator
 import types
@@ -26,7 +27,7 @@ from framefuse.capture.interp.registry import (
 )
 from framefuse.capture.program import leaves
 from framefuse.capture.program.bound import unbound
-from framefuse.capture.program.equivalents import item_getter_
+from framefuse.capture.program.equivalents import dispatched, item_getter_
 from framefuse.capture.program.frame import Frame, Pending, enter
 from framefuse.capture.program.host import HOST
 from framefuse.capture.program.leaves import is_wrapper, runs_natively
@@ -82,6 +83,11 @@ class Calls:
                         target = named[1]
                         continue
                     break
+                if target.__code__ is DISPATCH and len(args) == 1 and is_a(args[0], type) and not kwargs:
+                    registry = self._registry(target)
+                    if registry is not None:
+                        args, target = (registry, *args), dispatched
+                        continue
                 if target in SHORTCUTS and SHORTCUTS[target](self.machine, args, kwargs, continuation):
                     return SWITCH
                 self.recorder.functions.enter(target)
@@ -188,6 +194,18 @@ class Calls:
                 return self.call(frame, form, operands, kwargs, continuation)
         self.machine.natives.call(frame, target, args, kwargs, continuation)
         return None
+
+    def _registry(self, function: types.FunctionType) -> Value:
+        """The table of a ``functools.singledispatch`` whose ``dispatch`` this is, if it has no abstract classes: what
+        else that looks into is a weak cache.
+        """
+        cell = (function.__closure__ or ())[DISPATCH.co_freevars.index("registry")]
+        if any(is_a(kind, abc.ABCMeta) for kind in cell.cell_contents):
+            return None
+        self.recorder.functions.enter(function)
+        registry = self.recorder.functions.read_cell(cell, cell.cell_contents, 0)
+        self.recorder.contents.guard_extent(registry)
+        return registry
 
     def _get_attributes(self, frame: Frame, getter: Value, holder: Value) -> Value:
         """What an attrgetter gives for ``holder``."""
@@ -327,6 +345,7 @@ class Calls:
         return None
 
 
+DISPATCH = functools.singledispatch(lambda value: None).dispatch.__code__
 PLAIN_MAKING = vars(type)["__call__"]
 
 

@@ -427,6 +427,14 @@ TAKEN: Value = taken
 CALLED: Value = _called  # of what can be called in any way: what the factory of a defaultdict makes
 
 
+def dispatched(registry: Value, kind: type) -> Value:
+    """The function of a ``functools.singledispatch`` for a class, where none that it knows is abstract."""
+    for base in kind.__mro__:
+        if base in registry:
+            return registry[base]
+    return None
+
+
 def run_body(function: Value, space: Value) -> Value:
     """Runs the body of a class statement; the interpreter does it."""
     raise NotImplementedError

@@ -128,7 +128,7 @@ def cache_made_inside():
     return f
 
 
-@row(eager="argument")
+@row()
 def single_dispatch():
     def f(x):
         return x * 2, kind_of(1), kind_of([]), kind_of("a"), Cell().show(3), Cell().show("q")
