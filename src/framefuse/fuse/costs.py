@@ -59,6 +59,9 @@ READS_FEW = 8  # elements of an operand for one of the results of a call that ma
 # that frees the first one to use them.
 CPU_FEW_ROWS = 4, 65536
 GPU_FEW_ROWS = 128, 1 << 20
+# Elements above which few rows are not walked by two loops of different lengths, since such rows are not cut into
+# chunks: the mean of 79 M differences along two axes took 73 ms by one program, by two kernels cut so 0.25 (H100).
+GPU_FEW_OF_TWO = 1 << 16
 # Rows so long leave the caches before they are read again, so that a kernel of their own for what is done to each
 # element costs nothing, and shares better: 448 rows of 2 M float32 normalised 2.3 and 1.9 ms, H100. Fewer are few where
 # one reduction reads what another gave: a kernel that holds both reads a row twice, not four times (softmax of 1024
@@ -149,6 +152,7 @@ GPU_CHUNK_MOST = 8192
 # Scans of rows that are too few to keep units busy go in segments: of the first number of elements at least, or of the
 # second where rows are neighbours; rows of so many of these, and programs for each unit.
 GPU_SEGMENT, GPU_SEGMENTS, GPU_SEGMENT_PROGRAMS = (2048, 64), 8, 16
+GPU_COLUMNS = 8  # neighbouring columns from which on a reduction along another operand's rows takes several together
 GPU_LANES = 64  # neighbouring columns that one program reduces together
 
 # ---- layouts: of convolutions and of what is around them. Nanoseconds for each byte, of a CPU and of a GPU; measured

@@ -14,6 +14,7 @@ from framefuse.fuse.graph.joins import with_pieces
 from framefuse.fuse.graph.named_sizes import with_named_sizes
 from framefuse.fuse.graph.norms import with_own_norms
 from framefuse.fuse.graph.results import with_own_results
+from framefuse.fuse.graph.row_sums import with_row_sums
 from framefuse.fuse.graph.scatters import with_own_sums
 from framefuse.fuse.graph.short_runs import without_short_runs
 from framefuse.fuse.grouping.epilogues import with_activations
@@ -63,6 +64,7 @@ PASSES = (
     Pass("layouts", GRAPH, with_layouts),
     Pass("short runs", GRAPH, without_short_runs),
     Pass("single copies", GRAPH, _alone(with_single_copies)),
+    Pass("row sums", GRAPH, with_row_sums),
     Pass("own sums", GRAPH, _alone(with_own_sums)),
     Pass("parts", GRAPH, _alone(with_parts)),
     Pass("own results", GRAPH, _alone(with_own_results)),

@@ -16,6 +16,7 @@ PRIMITIVES = "tests/gpu/test_rows.py"
 SUMS = "tests/gpu/test_scatter.py"
 LAYOUTS = "tests/gpu/test_layouts.py"
 NORMS = "tests/gpu/test_norms_of_batches.py"
+PICTURES = "tests/gpu/test_sums_of_pictures.py"
 PADDED = "tests/gpu/test_aligned_products.py"
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
@@ -34,7 +35,8 @@ def passes(command: list[str], **more: str) -> str:
 
 def test_programs_as_on_a_gpu():
     flags = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    passes(["-m", "pytest", *flags, PROGRAMS, PRIMITIVES, SUMS, LAYOUTS, NORMS, PADDED], FRAMEFUSE_CPU_TARGET="triton")
+    files = [PROGRAMS, PRIMITIVES, SUMS, LAYOUTS, NORMS, PICTURES, PADDED]
+    passes(["-m", "pytest", *flags, *files], FRAMEFUSE_CPU_TARGET="triton")
 
 
 def test_programs_by_launch_steps():

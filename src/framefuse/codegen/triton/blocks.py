@@ -60,6 +60,7 @@ AGAIN = 8192, 32
 # (H100, softmax of 1024 rows of 131,073 float32: 0.60 ms, by turns of 8192 and 32 warps 0.80; of 4096 rows of 393,216
 # these are as fast).
 AGAIN_APART, APART_FROM = (2048, 8, 3), 1 << 17
+CROSSED = 8  # points along memory from which on an operand that rows cross is read by a tile with two sides
 STAGES, UNDER_WAY = 3, 48 << 10
 VECTOR = 16  # bytes that a thread moves at once
 PAIRS = frozenset(("argmax", "argmin", "squares"))  # accumulators of two values
@@ -175,7 +176,7 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
     scans = any(isinstance(s, Accumulator) and s.running for s in statements(body))
     whole_row, width = width, min(width, SCANNED) if scans else width
     points = 1
-    across = parallel is not None and is_across(kernel, parallel, loops)
+    across = parallel is not None and (is_across(kernel, parallel, loops) or _crosses(parallel, loops, hints))
     reduces = len(loops) == 1 and not across and not _stores(loops)
     long = reduces and width > REDUCED_LONG[0] and _long_work(kernel) >= REDUCED_WORK
     if choice is not None:
@@ -340,6 +341,17 @@ def is_across(kernel: Kernel, parallel: Loop, loops: Sequence[Loop]) -> bool:
     read = [v.index for v in values_of(parallel.body) if isinstance(v, Load) and v.index.symbols & inner]
     large = [index for index in read if index.symbols & along.keys()] or read
     return sum(_is_along(index, inner) - _is_along(index, along.keys()) for index in large) < 0
+
+
+def _crosses(parallel: Loop, loops: Sequence[Loop], hints: Mapping[Symbol, int]) -> bool:
+    """Whether one loop reads an operand across its memory that lies along enough points of the parallel axis, though
+    others lie along the loop: a tile with two sides reads each as it lies.
+    """
+    if len(loops) != 1 or _lanes(parallel, hints) < CROSSED:
+        return False
+    along, inner = _steps_with(parallel).keys(), {loops[0].axis}
+    read = {v.index for v in values_of(loops) if isinstance(v, Load) and v.index.symbols & inner}
+    return any(_is_along(index, along) and not _is_along(index, inner) for index in read)
 
 
 def _steps_with(parallel: Loop) -> dict[Symbol, Expr]:

@@ -38,12 +38,27 @@ def may_join_reduction(
     reads_twice = rows != domain or any(_depends(reduce, cell) for reduce in group.reduces)
     if reads_twice and any(group.size_hint(rows) < least and count > most for least, most in few):
         return False
+    if tiles and group.size_hint(rows) < costs.GPU_FEW_ROWS[0]:
+        longest = _of_other_loops(group, cell)
+        if longest and group.size_hint(rows) * longest > costs.GPU_FEW_OF_TWO:
+            return False
     if reads_twice and tiles and is_inner(cell.node, orders):
         if reads_across(source, orders, reduced_axes(cell.node).__contains__):
             return False
     if reads_twice and not is_inner(cell.node, orders):
         return count <= costs.COLUMN * max(1, group.size_hint(rows))
     return True
+
+
+def _of_other_loops(group: Group, cell: Cell) -> int:
+    """How long the longest loop would be over a row that had one for the cell and others for the group's reductions:
+    few such rows cannot be cut into chunks. 0 where one loop does for all.
+    """
+    own = product(cell.node.inputs[0].shape[axis] for axis in reduced_axes(cell.node))
+    theirs = [product(group.axes[axis] for axis in reduce.inner) for reduce in group.reduces if reduce.inner]
+    if all(size is own for size in theirs):
+        return 0
+    return max(estimate(size, group.hints) for size in (own, *theirs))
 
 
 def reads_reduction(node: Node) -> bool:

@@ -71,6 +71,18 @@ def rows_of(nest: Nest, sweeps: Sequence[Sweep], written: bool = False) -> tuple
     return nest.join([*(axis for axis in order if axis is not best), best]), best
 
 
+def columns_of(nest: Nest, rows: list[Symbol]) -> tuple[list[Symbol], Symbol | None]:
+    """Rows that an operand crosses: those that lie along its memory, last of the list, though others lie along the
+    loops over a row. A tile with two sides reads both as they lie.
+    """
+    inner, hints = nest.group.axes.keys() - (nest.group.rows or ()), nest.hinted()
+    reading = [a.address for a in nest.accesses if a.weight == 1 and a.address.symbols & inner]
+    for axis in reversed(rows):
+        if hints[axis] >= costs.GPU_COLUMNS and any(is_along(address, axis) for address in reading):
+            return nest.join([*(other for other in rows if other is not axis), axis]), axis
+    return rows, None
+
+
 def runs_of(nest: Nest, sweeps: Sequence[Sweep], vector: Symbol | None) -> Runs:
     """For each set of inner axes their loops, outermost first and joined; the last one is contiguous in most accesses,
     but in the order of positions for argmax, where the first of equal values wins.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from framefuse.fuse.addressing.strided import Strides
 from framefuse.fuse.grouping.cells import Group
-from framefuse.fuse.nest.forms import rows_of, runs_of, title_of, work_of
+from framefuse.fuse.nest.forms import columns_of, rows_of, runs_of, title_of, work_of
 from framefuse.fuse.nest.gpu.decode import gpu_nest
 from framefuse.fuse.nest.gpu.pointwise import pointwise
 from framefuse.fuse.nest.gpu.rows import rows_kernel
@@ -30,6 +30,8 @@ def build_kernels(group: Group, strides_of: Callable[[Node], Strides], target: T
     if group.rows is None:
         return [pointwise(nest, sweeps[0], title, work_of(nest, sweeps))]
     rows, vector = rows_of(nest, sweeps)
+    if vector is None and len([current for current in sweeps if current.inner]) == 1:
+        rows, vector = columns_of(nest, rows)
     runs = runs_of(nest, sweeps, vector)
     work = work_of(nest, sweeps)
     chunk = chunk_of(nest, sweeps, rows, vector, target.units)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from framefuse.fuse import costs
 from framefuse.fuse.grouping.cells import Cell
 from framefuse.fuse.nest.forms import Runs
-from framefuse.fuse.nest.gpu.decode import decode, decode_elements, gpu_nest
+from framefuse.fuse.nest.gpu.decode import decode, decode_elements, gpu_nest, neighbours
 from framefuse.fuse.nest.gpu.pointwise import power
 from framefuse.fuse.nest.gpu.rows import sweep
 from framefuse.fuse.nest.nest import Built, Nest, Partial
@@ -73,7 +74,8 @@ def chunk_of(
     hints = nest.hinted()
     count = nest.hint(product(nest.loops.extents[axis] for axis in rows))
     length = nest.hint(product(nest.group.axes[axis] for axis in wide[0].inner))
-    programs = count if vector is None else -(-count // max(1, min(costs.GPU_LANES, hints[vector])))
+    lanes = 1 if vector is None else math.prod(hints[axis] for axis in neighbours(nest, rows, nest.loops.extents)[-1])
+    programs = -(-count // max(1, min(costs.GPU_LANES, lanes)))
     least = costs.GPU_CHUNK[vector is not None]
     busy = enough = costs.GPU_PROGRAMS * units
     if length >= costs.GPU_LONG_ROW:

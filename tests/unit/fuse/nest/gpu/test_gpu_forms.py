@@ -6,6 +6,7 @@ import pytest
 from tests.unit.fuse.graphs import Builder, kernels
 from tests.unit.fuse.test_schedule import layer_norm, softmax
 
+from framefuse.codegen.triton.blocks import choose
 from framefuse.fuse import fuse
 from framefuse.fuse.verify import problems
 from framefuse.ir.loops.print import kernel_text
@@ -75,3 +76,43 @@ def test_rows_are_not_walked_where_what_they_read_lies_across(last):
     writes = [{buffer.written for buffer in kernel.buffers} for kernel in kernels(schedule)]
     turned = [kernel for kernel in kernels(schedule) if "exp" in kernel.title and "sum" in kernel.title]
     assert writes and (not turned if last else True)
+
+
+def chunks(program, *shapes):
+    b = Builder()
+    made = program(b, *(b.input(shape) for shape in shapes))
+    schedule = fuse(b.graph(*(made if isinstance(made, tuple) else (made,))), targets=lambda device: GPU)
+    return [kernel.title.rpartition("_")[2] for kernel in kernels(schedule)].count("chunks")
+
+
+def test_sums_of_everything_over_different_sizes_are_cut_into_chunks_each():
+    """One program would walk over both."""
+
+    def norms(b, x, y):
+        return b.add(b.reduce("sum", b.mul(x, x), 0, 1), b.reduce("sum", b.mul(y, y), 0, 1))
+
+    assert chunks(norms, (1000, 1000), (999, 1001)) == 2
+    assert chunks(norms, (1000, 1000), (1000, 1000)) == 1
+    assert chunks(norms, (100, 100), (99, 101)) == 0
+
+
+def test_the_sum_of_a_loss_of_rows_is_taken_with_the_rows():
+    """No kernel walks over all elements but the one that has each row at hand."""
+
+    def loss(b, x):
+        return b.reduce("sum", b.mul(softmax(b, x), x), 0, 1)
+
+    assert chunks(loss, (4000, 1000)) == 0
+    assert chunks(loss, (4, 1000000)) > 0  # rows so few are cut
+
+
+def test_operands_that_lie_in_two_orders_have_a_tile_along_both():
+    """Neighbouring channels are lanes, though the other operand lies along the rows."""
+
+    def dots(b, x, y):
+        return b.reduce("sum", b.mul(x, b.permute(y, 0, 3, 1, 2)), 2, 3)
+
+    b = Builder()
+    graph = b.graph(dots(b, b.input((8, 24, 40, 40)), b.input((8, 40, 40, 24))))
+    kernel = kernels(fuse(graph, targets=lambda device: GPU))[0]
+    assert choose(kernel, {n.symbol: 1600 for n in kernel.numbers}).form == "across"
