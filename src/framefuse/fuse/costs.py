@@ -138,6 +138,10 @@ GPU_TILE = 1024  # points of a tile of pointwise work
 GPU_WINDOW_TILE, GPU_WINDOW_LOADS = 256, 4
 GPU_TILE_LEAST = 256  # below which positions are decoded for each element instead,
 GPU_NARROW = 16  # and likewise for rows shorter than this
+# Elements between those that neighbours read, and the bytes of an element, for which one loop over all elements is
+# faster than a tile; steps of 2 were not measured.
+GPU_SPREAD, GPU_SPREAD_BYTES = range(3, 8), 4
+GPU_RUN = 64  # points of a side of two axes, the last of which is shorter than that; chosen
 GPU_FILLED = 0.7  # of a tile's points that should exist
 GPU_SQUARE = 64  # points along both sides of a tile that is read across memory
 GPU_JOINED_BELOW = 512  # points of an inner loop below which it is joined with the loops around it, by division

@@ -1,4 +1,4 @@
-"""Gives the result shapes of convolutions and interpolation, which stay with the library."""
+"""Gives the result shapes of convolutions and interpolation, which the library makes; a GPU copies windows itself."""
 
 from __future__ import annotations
 
@@ -59,20 +59,45 @@ for _rank in (1, 2, 3):
     register((f"conv_transpose{_rank}d",), "convolution", _transposed(_rank))
 
 
-def _blocks(lo: Lowering, sizes: Shape, kernel: Value, dilation: Value, padding: Value, stride: Value) -> Expr:
-    """In how many places a window lies on a picture."""
+def _places(
+    lo: Lowering, sizes: Shape, kernel: Value, dilation: Value, padding: Value, stride: Value
+) -> tuple[Expr, ...]:
+    """In how many places a window lies along each side of a picture."""
     columns = zip(sizes, *(each(value, 2) for value in (kernel, dilation, padding, stride)), strict=True)
     places = tuple((size + 2 * pad - hole * (span - 1) - 1) // step + 1 for size, span, hole, pad, step in columns)
-    return lo.count(positive(lo, places))
+    return positive(lo, places)
+
+
+# Points of a window along each side up to which a kernel copies windows, and on which devices it does. A cat of more
+# pieces is the library's, and so are steps along rows: 5 x 5 points of 16 x 32 x 160 x 160 by steps of 2 take it
+# 0.32 ms on an H100, a kernel 0.39.
+SIDE = 16
+COPIED = {"cpu": False}
 
 
 @rule("F.unfold")
 def unfold(
     lo: Lowering, input: Node, kernel_size: Value, dilation: Value = 1, padding: Value = 0, stride: Value = 1
-) -> Shapes:
+) -> Lowered:
     lead, (channels, *sizes) = input.shape[:-3], input.shape[-3:]
-    places = _blocks(lo, tuple(sizes), kernel_size, dilation, padding, stride)
-    return Shapes(((*lead, channels * math.prod(each(kernel_size, 2)), places),))
+    places = _places(lo, tuple(sizes), kernel_size, dilation, padding, stride)
+    kernel = each(kernel_size, 2)
+    shape = (*lead, channels * math.prod(kernel), lo.count(places))
+    (high, wide), (hole, gap), around, steps = kernel, each(dilation, 2), each(padding, 2), each(stride, 2)
+    here = COPIED.get(type_of(input.device), True) and max(kernel) <= SIDE and steps[1] == 1
+    if lo.differentiable or not here:
+        return Shapes((shape,))
+    borders = (*(0 for _ in range(len(input.shape) - 2)), *around)
+    padded = lo.pad(input, borders, borders, 0)
+    plain, rows = (0,) * (len(lead) + 1), []
+    for row in range(high):
+        columns = []
+        for column in range(wide):
+            starts = (*plain, row * hole, column * gap)
+            part = lo.slice(padded, starts, (*(1 for _ in plain), *steps), (*lead, channels, *places))
+            columns.append(lo.reshape(part, (*lead, channels, ONE, ONE, *places)))
+        rows.append(lo.cat(columns, len(lead) + 2))
+    return lo.reshape(lo.cat(rows, len(lead) + 1), shape)
 
 
 @rule("F.fold")
@@ -84,7 +109,8 @@ def fold(
     count = math.prod(each(kernel_size, 2))
     *lead, width, places = input.shape
     lo.require("==", width % count, expr(0), "the channels of a fold")
-    lo.require("==", places, _blocks(lo, sizes, kernel_size, dilation, padding, stride), "the places of a fold")
+    blocks = lo.count(_places(lo, sizes, kernel_size, dilation, padding, stride))
+    lo.require("==", places, blocks, "the places of a fold")
     return Shapes(((*lead, width // count, *sizes),))
 
 

@@ -16,11 +16,12 @@ from framefuse.codegen.triton.values import Values
 from framefuse.codegen.triton.widths import Width, width
 from framefuse.ir.code import Fit
 from framefuse.ir.dtypes import FLOAT64, INT64
-from framefuse.ir.loops import Kernel, Load
+from framefuse.ir.loops import Index, Kernel, Let, Load, Loop, LoopKind
 from framefuse.ir.loops.print import kernel_text
-from framefuse.ir.loops.walk import values_of
-from framefuse.ir.numbers import Expr, Symbol, expr
+from framefuse.ir.loops.walk import statements, values_of
+from framefuse.ir.numbers import Expr, Floordiv, Maximum, Minimum, Symbol, expr
 
+UNEVEN = 8  # elements between those that neighbours read, up to which they share what memory moves at once
 WINDOW = 3  # places of one buffer from which they are a window
 TURNS = 4  # of a loop over a row of unknown length where the row fits one turn
 IMPORTS = """import triton
@@ -71,7 +72,7 @@ def emit(kernel: Kernel, special: Specialisation) -> Module:
     work, name = _body(nest, blocks, integers, steady), function_name(kernel.title)
     constants = tuple((f"BLOCK{place}", size) for place, size in enumerate(blocks.shape))
     numbers = [n.symbol for n in kernel.numbers if n.symbol in integers.numbers and _steps(hints.get(n.symbol, 0))]
-    single = slides(kernel, hints)
+    single = slides(kernel, hints) or (blocks.form == "tile" and _divides(kernel))
     # Long code, which arithmetic bounds, is not written twice.
     steps = special.aligned and not single and (blocks.simple or fitted)
     whole = {number: STEP for number in numbers if steps and work.reads(work.names[number])}
@@ -227,19 +228,43 @@ def _body(nest: Optimised, blocks: Blocks, integers: Width, steady: frozenset[Sy
 
 
 def slides(kernel: Kernel, hints: Mapping[Symbol, int]) -> bool:
-    """Whether a buffer is read at neighbouring places, as a window over it is. Triton gives all of a program's accesses
-    the layout of the widest one, in which those that are not aligned read every fourth element.
+    """Whether a buffer is read at neighbouring places, as a window over it is, or by the points of a tile at every
+    second to eighth place, backwards, or at places that turn. Triton gives all of a program's accesses the layout of
+    the widest one, in which those that are not aligned read every fourth element.
     """
     known = {number.symbol: hints.get(number.symbol, 0) for number in kernel.numbers if not number.real}
+    lanes = {loop.axis for loop in statements(kernel.body) if isinstance(loop, Loop) and _is_innermost(loop)}
     distances: dict[tuple[str, Expr], set[int]] = {}
     for value in values_of(kernel.body):
         if isinstance(value, Load):
+            if any(_is_uneven(value.index, lane) for lane in lanes & value.index.symbols):
+                return True
             fixed = expr(0)
             for term in value.index.terms:
                 fixed = fixed + Expr((term,)) if Expr((term,)).symbols <= known.keys() else fixed
             moving = value.buffer, value.index - fixed
             distances.setdefault(moving, set()).add(fixed.evaluate(known) * value.dtype.size)
     return any(len(places) >= WINDOW and len({at % STEP for at in places}) > 1 for places in distances.values())
+
+
+def _divides(kernel: Kernel) -> bool:
+    """Whether the points of a tile find what they read by a division for each."""
+    inner = [s for loop in statements(kernel.body) if isinstance(loop, Loop) and _is_innermost(loop) for s in loop.body]
+    found = (s.value.index for s in inner if isinstance(s, Let) and isinstance(s.value, Index))
+    return any(isinstance(atom, Floordiv) for index in found for atoms, _ in index.terms for atom in atoms)
+
+
+def _is_innermost(loop: Loop) -> bool:
+    return loop.kind is LoopKind.VECTOR and not any(isinstance(inner, Loop) for inner in loop.body)
+
+
+def _is_uneven(index: Expr, lane: Symbol) -> bool:
+    """Whether what is read along a lane is near, and not one after the other."""
+    step = index.coefficient(lane)
+    if step is None:
+        atoms = [atom for atoms, _ in index.terms for atom in atoms if lane in atom.symbols]
+        return any(isinstance(atom, (Minimum, Maximum)) for atom in atoms)
+    return step.constant is not None and (1 < step.constant <= UNEVEN or -UNEVEN <= step.constant < 0)
 
 
 def _steps(size: int) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from framefuse.fuse.addressing.indexing import MOVES, Index, Split, operand_index
 from framefuse.fuse.addressing.layout import estimate
+from framefuse.fuse.addressing.one_source import one_source
 from framefuse.fuse.addressing.ranges import ZERO, address, dense_axes, never_negative, row_major
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol
@@ -46,7 +47,8 @@ class Group:
 
     ``axes`` are all axes with their extents, ``domain`` those of the first root. ``rows`` is None until a reduction is
     in the group; then the axes on which reductions' results depend. ``roots`` are the values that the group leaves in
-    memory; one that ``adds`` has a scatter_add as its only root, and runs over what is added.
+    memory; one that ``adds`` has a scatter_add as its only root, and runs over what is added. The kernel is one of
+    ``tiles`` on some devices, where to compute a position is cheap beside another load.
     """
 
     number: int
@@ -63,6 +65,7 @@ class Group:
     backwards: bool = False
     counter: int = 0
     adds: bool = False
+    tiles: bool = False
 
     @property
     def device(self) -> str:
@@ -166,7 +169,8 @@ class Group:
             cell.tests = (tests,)
             return (self.demand(node.inputs[0], shifted, join(mask, tests)),)
         if node.op == "cat":
-            return self._pieces(cell)
+            found = one_source(node, index, self.axes, self.hints) if self.tiles else None
+            return self._pieces(cell) if found is None else (self.demand(*found, mask),)
         if node.op in ("take", "gather"):
             return self._indirect(cell)
         if node.op == "scatter_add":

@@ -228,7 +228,7 @@ class Grouping:
     def scatter(self, node: Node) -> None:
         """A kernel that adds to the memory of the first operand, which is then that of the node."""
         self.why[node] = kept.ADDED
-        group = self.open(None)
+        group = self.open(None, node.device)
         cell = group.open_sum(node)
         group.roots[node] = cell
         self.home[node] = group
@@ -253,7 +253,7 @@ class Grouping:
                     self.publish(node, group)
                 return
         self.why[node] = kept.SCANNED
-        group = self.open(None)
+        group = self.open(None, node.device)
         cell = group.open(node)
         group.roots[node], self.home[node] = cell, group
         self.compute(group, cell)
@@ -399,7 +399,7 @@ class Grouping:
         self.why[node] = why
         cell = (None if apart else self.join_consumer(node, users)) or self.join_sibling(node, users)
         if cell is None:
-            group = self.open(None)
+            group = self.open(None, node.device)
             cell = group.open(node)
         else:
             group = next(g for g in self.demands[node] if cell in self.demands[node][g])
@@ -555,8 +555,10 @@ class Grouping:
 
     # ---- order
 
-    def open(self, node: Node | None) -> Group:
-        group = Group(len(self.groups), self.demands, self.graph.hints, node)
+    def open(self, node: Node | None, device: str | None = None) -> Group:
+        target = self.setting.targets(device) if device is not None else None
+        tiles = target is not None and target.tiles
+        group = Group(len(self.groups), self.demands, self.graph.hints, node, tiles=tiles)
         self.groups.append(group)
         self.precedence.add(group)
         return group

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from framefuse.fuse import costs
 from framefuse.fuse.nest.forms import crossing_axis, is_along, primary
-from framefuse.fuse.nest.gpu.decode import decode, joined
+from framefuse.fuse.nest.gpu.decode import decode, decode_elements, joined
 from framefuse.fuse.nest.loop_order import memory_order, vector_axis
 from framefuse.fuse.nest.nest import Built, Nest
 from framefuse.fuse.nest.sweeps import Sweep
@@ -36,25 +36,59 @@ def pointwise(nest: Nest, only: Sweep, title: str, work: Expr) -> Built:
     return nest.built(title, top.body, product(nest.loops.extents[axis] for axis in axes), work, True)
 
 
-def _sides(nest: Nest, axes: Sequence[Symbol], across: Symbol | None) -> list[tuple[Symbol, int]]:
-    """The axes of a tile, outermost first, with its sizes; none where a tile would be small or hardly filled."""
+Sides = list[tuple[tuple[Symbol, ...], int]]
+
+
+def _sides(nest: Nest, axes: Sequence[Symbol], across: Symbol | None) -> Sides:
+    """The axes of each side of a tile, outermost first, with its size; none where a tile would be small or hardly
+    filled.
+    """
     hints = nest.hinted()
     lane = axes[-1]
     if across is not None:
-        return [(axis, min(costs.GPU_SQUARE, power(hints[axis]))) for axis in (across, lane)]
-    if len(axes) == 1:
+        return [((axis,), min(costs.GPU_SQUARE, power(hints[axis]))) for axis in (across, lane)]
+    if len(axes) == 1 or _is_spread(nest, lane):
         return []
     most = costs.GPU_WINDOW_TILE if _is_window(nest, lane) else costs.GPU_TILE
     wide = _filled(hints[lane], costs.GPU_TILE)
     if wide is None or (wide < min(costs.GPU_NARROW, costs.GPU_TILE) and not _is_shuffled(nest, axes)):
-        return []
+        return _runs(nest, axes)
     if wide >= costs.GPU_TILE:
-        return [(lane, wide)]
+        return [((lane,), wide)]
     wide = min(wide, most)
     high = _filled(hints[axes[-2]], most // wide)
     if high is None or high * wide < costs.GPU_TILE_LEAST:
         return []
-    return [(axes[-2], high), (lane, wide)] if high > 1 else [(lane, wide)]
+    return [((axes[-2],), high), ((lane,), wide)] if high > 1 else [((lane,), wide)]
+
+
+def _is_spread(nest: Nest, lane: Symbol) -> bool:
+    """Whether wide elements are read a few apart, as pixel_unshuffle by 3 reads them: the rows of a tile would be short
+    and loads of neighbours far from each other (H100, 12 x 24 x 252 x 252 by 3 and 8 x 16 x 400 x 400 by 5: 0.77 and
+    0.64 of eager's speed, by one loop 1.0 and 1.2; in bfloat16 by 3 1.1 and 0.9).
+    """
+    if any(cell.node.dtype.size < costs.GPU_SPREAD_BYTES for cell in nest.group.roots.values()):
+        return False
+    steps = (access.address.coefficient(lane) for access in nest.accesses if access.weight == 1)
+    return any(step is not None and step.constant is not None and step.constant in costs.GPU_SPREAD for step in steps)
+
+
+def _runs(nest: Nest, axes: Sequence[Symbol]) -> Sides:
+    """A side of two axes where the last one is short and of a constant length, as that of pixel_shuffle by 3: only
+    what is divided by a constant is found for each point.
+    """
+    hints = nest.hinted()
+    if len(axes) < 3 or nest.loops.extents[axes[-1]].constant is None or any(hints[axis] == 0 for axis in axes):
+        return []
+    length = hints[axes[-2]] * hints[axes[-1]]
+    wide = _filled(length, costs.GPU_TILE)
+    if wide is None or min(wide, length) < costs.GPU_RUN:
+        return []
+    high = _filled(hints[axes[-3]], costs.GPU_TILE // wide)
+    if high is None or high * wide < costs.GPU_TILE_LEAST:
+        return []
+    run = ((axes[-2], axes[-1]), wide)
+    return [((axes[-3],), high), run] if high > 1 else [run]
 
 
 def _is_window(nest: Nest, lane: Symbol) -> bool:
@@ -90,26 +124,27 @@ def power(extent: int) -> int:
     return 1 << max(0, extent - 1).bit_length()
 
 
-def _tiles(
-    nest: Nest, axes: Sequence[Symbol], sides: Sequence[tuple[Symbol, int]], only: Sweep, title: str, work: Expr
-) -> Built:
+def _tiles(nest: Nest, axes: Sequence[Symbol], sides: Sides, only: Sweep, title: str, work: Expr) -> Built:
     """``for tile in parallel(...)``: where it begins, then vector loops over its sides."""
     extents, parameters = nest.loops.extents, nest.emitter.parameters
-    inner = [axis for axis, _ in sides]
-    outer = [axis for axis in axes if axis not in inner]
-    counts = [*(extents[axis] for axis in outer), *(ceildiv(extents[axis], size) for axis, size in sides)]
+    inner = [side for side, _ in sides]
+    outer = [axis for axis in axes if not any(axis in side for side in inner)]
+    lengths = [product(extents[axis] for axis in side) for side in inner]
+    counts = [*(extents[axis] for axis in outer), *map(ceildiv, lengths, (size for _, size in sides))]
     with nest.scope() as top:
         nest.emitter.floor = 1
         symbol = nest.new_axis()
         with nest.loop(tuple(outer), symbol, product(counts), LoopKind.PARALLEL) as scope:
             places = [Symbol(f"@p{number}") for number in range(len(sides))]
             decode(nest, symbol.expr, [*outer, *places], counts)
-            steps: list[tuple[Symbol, Expr]] = []
-            for place, (axis, size) in zip(places, sides, strict=True):
+            steps: list[tuple[Symbol, Expr, Expr]] = []
+            for place, (side, size), length in zip(places, sides, lengths, strict=True):
                 start, step = nest.new_axis(), nest.new_axis()
                 scope.body.append(Let(start.name, Index(parameters.index(place.expr) * size, INT64)))
-                parameters.name(axis, start.expr + step.expr)
-                steps.append((step, _length(parameters.index(extents[axis]), size, start)))
+                where = start.expr + step.expr
+                if len(side) == 1:
+                    parameters.name(side[0], where)
+                steps.append((step, _length(parameters.index(length), size, start), where))
             _nested(nest, inner, steps, lambda: nest.point(only, ()))
     return nest.built(title, top.body, product(counts), work, True)
 
@@ -122,13 +157,16 @@ def _length(extent: Expr, size: int, start: Symbol) -> Expr:
 
 
 def _nested(
-    nest: Nest, axes: Sequence[Symbol], steps: Sequence[tuple[Symbol, Expr]], inside: Callable[[], None]
-) -> None:
-    """A vector loop for each axis, one in the other; extents are over the kernel's own symbols."""
-    if not axes:
+    nest: Nest, sides: Sequence[tuple[Symbol, ...]], steps: Sequence[tuple[Symbol, Expr, Expr]],
+    inside: Callable[[], None],
+) -> None:  # fmt: skip
+    """A vector loop for each side, one in the other; extents and places are over the kernel's own symbols."""
+    if not sides:
         inside()
         return
-    outer = nest.emitter.scopes[-1]
-    with nest.scope((axes[0],)) as scope:
-        _nested(nest, axes[1:], steps[1:], inside)
-    outer.body.append(Loop(steps[0][0], steps[0][1], tuple(scope.body), LoopKind.VECTOR))
+    outer, side, (step, length, where) = nest.emitter.scopes[-1], sides[0], steps[0]
+    with nest.scope(side) as scope:
+        if len(side) > 1:
+            decode_elements(nest, where, side, [nest.loops.extents[axis] for axis in side])
+        _nested(nest, sides[1:], steps[1:], inside)
+    outer.body.append(Loop(step, length, tuple(scope.body), LoopKind.VECTOR))
