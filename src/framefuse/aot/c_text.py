@@ -9,12 +9,13 @@ from typing import Any
 from framefuse.aot.exported_program import DLPACK, Program, Result
 from framefuse.aot.own_code import (
     POSITIONS,
-    Added,
     Convolution,
     Elements,
     Exponentials,
+    Joined,
     Matrices,
     Part,
+    Placed,
     Sorted,
     is_idle,
     read,
@@ -279,8 +280,8 @@ class _Writer:
             yield from self.sizes(called)
             yield from self.further(behind) if behind is not None else ()
         yield from self.memory(called.out)
-        if isinstance(called, Added):
-            yield from self.added(called)
+        if isinstance(called, Placed):
+            yield from self.placed(called)
         elif isinstance(called, Matrices):
             yield from self.matrices(called)
         elif isinstance(called, Exponentials):
@@ -289,6 +290,8 @@ class _Writer:
             yield from self.convolution(called)
         elif isinstance(called, Part):
             yield from self.part(called)
+        elif isinstance(called, Joined):
+            yield from self.joined(called)
         else:
             yield from self.elements(called)
 
@@ -313,7 +316,7 @@ class _Writer:
         yield f"      const sorting of = {{{shape}, p[{item.input}], from_strides, {', '.join(results)}}};"
         yield "      if (sorted(model, &of)) goto failed; }"
 
-    def added(self, item: Added) -> Iterator[str]:
+    def placed(self, item: Placed) -> Iterator[str]:
         slots = self.plan.slots
         out, source, places, terms = (slots[slot] for slot in (item.out, item.input, item.positions, item.terms))
         size = BY_NAME[out.dtype].size
@@ -322,9 +325,9 @@ class _Writer:
         yield f"      {self.array('place', places.strides)} {self.array('term', terms.strides)}"
         yield f"      copy({len(out.sizes)}, whole, p[{item.input}], from, p[{item.out}], to, {size});"
         shape = f"{len(out.sizes)}, {item.dim}, {size}, {POSITIONS[places.dtype]}, {_kind(out.dtype)}, sizes, whole"
-        yield f"      const adding of = {{{shape}, p[{item.positions}], place, p[{item.terms}], term,"
-        yield f"                         p[{item.out}], to}};"
-        yield "      if (add_at(model, &of)) goto failed; }"
+        yield f"      const placing of = {{{item.met}, {shape}, p[{item.positions}], place, p[{item.terms}], term,"
+        yield f"                          p[{item.out}], to}};"
+        yield "      if (place_at(model, &of)) goto failed; }"
 
     def sizes(self, item: Matrices) -> Iterator[str]:
         """Sets the sizes of what is computed of matrices: the larger ones of the batches, those of the last operand."""
@@ -375,6 +378,13 @@ class _Writer:
         yield from self.seen(item.input, item.steps)
         yield f"      if (is_other(model, &v, {len(place.sizes)}, sizes)) goto failed;"
         yield f"      copy(v.ndim, v.sizes, v.data, v.strides, p[{item.out}], to, {element}); }}"
+
+    def joined(self, item: Joined) -> Iterator[str]:
+        out, real, imag = (self.plan.slots[slot] for slot in (item.out, item.real, item.imag))
+        yield f"    {{ {self.array('sizes', out.sizes)} {self.array('to', out.strides)}"
+        yield f"      {self.array('real', real.strides)} {self.array('imag', imag.strides)}"
+        parts = f"p[{item.real}], real, p[{item.imag}], imag"
+        yield f"      join({len(out.sizes)}, sizes, {parts}, p[{item.out}], to, {BY_NAME[real.dtype].size}); }}"
 
     def seen(self, slot: int, steps: tuple[Shown, ...]) -> Iterator[str]:
         """The view ``v`` of a part of a slot, or of an input that has none."""
@@ -482,7 +492,9 @@ class _Writer:
     def given(self, k: int, result: Result, shape: str) -> Iterator[str]:
         """Makes the output of a result, of the ``shape`` that is said in C."""
         count = len(self.program.inputs)
-        if result.slot < -count:
+        if result.dtype is not None:
+            kind = "{}, {}".format(*DLPACK[BY_NAME[result.dtype].torch])
+        elif result.slot < -count:
             kind = "{}, {}".format(*DLPACK[self.program.weights[-1 - result.slot - count].tensor.dtype])
         elif result.slot < 0:
             given = f"in[{-1 - result.slot}]->dtype"

@@ -34,12 +34,13 @@ class Given:
 @dataclass(frozen=True, slots=True)
 class Result:
     """A tensor that leaves: a slot of the plan, or -1 less the number of an input that the plan does not read, or of a
-    weight behind all inputs, and the ``steps`` to the part of it that is shown. A new tensor leaves with its memory; of
-    others the caller gets a copy.
+    weight behind all inputs, and the ``steps`` to the part of it that is shown, of type ``dtype``; None: the slot's. A
+    new tensor leaves with its memory; of others the caller gets a copy.
     """
 
     slot: int
     steps: tuple[Shown, ...]
+    dtype: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

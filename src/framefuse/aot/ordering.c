@@ -1,4 +1,4 @@
-/* Elements in order along a dimension, and sums at positions along one. Elements are compared as unsigned words that
+/* Elements in order along a dimension, and terms at positions along one. Elements are compared as unsigned words that
  * have their order: of floats the sign decides how the rest counts, both zeros are equal, and NaN is above all. */
 
 enum kind { FLOATING, SIGNED, UNSIGNED };
@@ -112,14 +112,17 @@ static int sorted(framefuse_model *model, const sorting *of)
     }
 }
 
+enum met { ADDED, SET, LARGEST, SMALLEST }; /* what becomes of a term and the element that it meets */
+
 typedef struct {
+    enum met met;
     int ndim, along, bytes, position_bytes;
     enum kind kind;
     const int64_t *sizes, *whole; /* of the terms, and of the result */
     const char *places; const int64_t *place_strides;
     const char *terms; const int64_t *term_strides;
     char *to; const int64_t *to_strides;
-} adding;
+} placing;
 
 static void add_one(char *to, const char *term, enum kind kind, int bytes)
 {
@@ -137,7 +140,27 @@ static void add_one(char *to, const char *term, enum kind kind, int bytes)
         *(uint8_t *)to = (uint8_t)(*(uint8_t *)to + *(const uint8_t *)term);
 }
 
-static int add_at(framefuse_model *model, const adding *of)
+/* NaN wins against every number, whichever is sought. */
+static void place_one(char *to, const char *term, const placing *of)
+{
+    if (of->met == ADDED) {
+        add_one(to, term, of->kind, of->bytes);
+        return;
+    }
+    int wins = of->met == SET;
+    if (!wins && of->kind == FLOATING) {
+        double is = of->bytes == 4 ? *(const float *)to : *(const double *)to;
+        double may = of->bytes == 4 ? *(const float *)term : *(const double *)term;
+        wins = may != may || (of->met == SMALLEST ? may < is : may > is);
+    } else if (!wins) {
+        uint64_t is = key_of(to, of->kind, of->bytes), may = key_of(term, of->kind, of->bytes);
+        wins = of->met == SMALLEST ? may < is : may > is;
+    }
+    if (wins)
+        memcpy(to, term, (size_t)of->bytes);
+}
+
+static int place_at(framefuse_model *model, const placing *of)
 {
     int64_t place[DIMENSIONS] = {0};
     for (int d = 0; d < of->ndim; d++)
@@ -159,8 +182,7 @@ static int add_at(framefuse_model *model, const adding *of)
         if (position < 0 || position >= of->whole[of->along])
             return fail(model, "an index is out of bounds: %lld of %lld", (long long)position,
                         (long long)of->whole[of->along]);
-        add_one(of->to + (to + position * of->to_strides[of->along]) * of->bytes, of->terms + term * of->bytes, of->kind,
-                of->bytes);
+        place_one(of->to + (to + position * of->to_strides[of->along]) * of->bytes, of->terms + term * of->bytes, of);
         int d = of->ndim - 1;
         while (d >= 0 && ++place[d] == of->sizes[d])
             place[d--] = 0;

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from framefuse.aot.own_views import MOST_DIMENSIONS, Shown, shown_by
+from framefuse.aot.own_views import MOST_DIMENSIONS, PARTS, Shown, shown_by
 from framefuse.ir.plan import CallStep, Plan, Template
 
 NAMES = {"conv1d": 1, "conv2d": 2}  # with how many dimensions a window has
@@ -23,7 +23,8 @@ DEFAULTS: dict[str, Template] = {
 
 
 POSITIONS = {"int64": 8, "int32": 4}  # the dtypes of positions, and their bytes
-IDLE = frozenset(("tensor", "empty", "zeros", "ones", "versions"))  # calls that matter for their results alone
+# Calls that matter for their results alone.
+IDLE = frozenset(("tensor", "empty", "zeros", "ones", "versions", *PARTS, "view_as_complex", "view_as_real"))
 SAME = -1  # as many places before and behind a picture as keep its size
 
 
@@ -71,9 +72,12 @@ class Sorted:
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
-    """A tensor with terms added at positions along a dimension."""
+class Placed:
+    """A tensor with terms at positions along a dimension, and what becomes of a term and the element that it meets, by
+    the name that C has for it.
+    """
 
+    met: str
     out: int
     input: int
     dim: int
@@ -104,13 +108,25 @@ class Exponentials:
     dim: int
 
 
-Called = Convolution | Part | Elements | Sorted | Added | Matrices | Exponentials
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Complex numbers of two parts of their shape."""
+
+    out: int
+    real: int
+    imag: int
+
+
+Called = Convolution | Part | Joined | Elements | Sorted | Placed | Matrices | Exponentials
 MATRICES = {torch.linalg.solve: "SOLVE", torch.linalg.cholesky: "FACTOR", torch.linalg.det: "DETERMINANT"}
 EXPONENTIALS = (torch.logcumsumexp, torch.Tensor.logcumsumexp)
 SORTS = (torch.sort, torch.Tensor.sort)
 FIRST = (torch.topk, torch.Tensor.topk)
-SUMS = (torch.scatter_add, torch.Tensor.scatter_add)
-SUMMED = frozenset(("float32", "float64", "int64", "int32", "int16", "int8", "uint8"))
+PLACES = {
+    getattr(home, name): name for home in (torch, torch.Tensor) for name in ("scatter_add", "scatter", "scatter_reduce")
+}
+MET = {"sum": "ADDED", "amax": "LARGEST", "amin": "SMALLEST"}
+REDUCED = frozenset(("float32", "float64", "int64", "int32", "int16", "int8", "uint8"))
 
 
 def read(plan: Plan, step: CallStep) -> Called | str:
@@ -120,8 +136,8 @@ def read(plan: Plan, step: CallStep) -> Called | str:
         called = _sorted(plan, step)
     elif step.function in FIRST and not step.binds:
         called = _sorted(plan, step, ("k", "dim", "largest", "sorted"))
-    elif step.function in SUMS and not step.binds:
-        called = _added(plan, step)
+    elif step.function in PLACES and not step.binds and len(step.outs) == 1:
+        called = _placed(plan, step, PLACES[step.function])
     elif step.function in MATRICES and len(step.outs) == 1:
         called = _matrices(plan, step, MATRICES[step.function])
     elif not step.binds and len(step.outs) == 1 and step.outs[0][0] == ():
@@ -129,6 +145,8 @@ def read(plan: Plan, step: CallStep) -> Called | str:
             called = _convolution(plan, step, NAMES[step.name])
         elif step.function in EXPONENTIALS:
             called = _exponentials(plan, step)
+        elif step.function is torch.complex:
+            called = _joined(plan, step)
         elif step.function is torch.clone:
             called = _copy(plan, step)
         elif step.function is torch.Tensor.__getitem__:
@@ -158,6 +176,15 @@ def _copy(plan: Plan, step: CallStep) -> Part | None:
     if kind != "tensor" or any(name != "memory_format" for name, _ in step.kwargs):
         return None
     return Part(step.outs[0][1], slot, ())
+
+
+def _joined(plan: Plan, step: CallStep) -> Joined | None:
+    ((_, out),) = step.outs
+    if step.kwargs or any(kind != "tensor" for kind, _ in step.args):
+        return None
+    real, imag = (slot for _, slot in step.args)
+    alike = all(plan.slots[slot].sizes == plan.slots[out].sizes for slot in (real, imag))
+    return Joined(out, real, imag) if alike else None
 
 
 def _part(plan: Plan, step: CallStep) -> Part | None:
@@ -212,8 +239,13 @@ def _sorted(
     return Sorted(results.get(0), results.get(1), input, dim % max(len(slot.sizes), 1), descending)
 
 
-def _added(plan: Plan, step: CallStep) -> Added | str | None:
-    given = dict(zip(("self", "dim", "index", "src"), step.args, strict=False)) | dict(step.kwargs)
+def _placed(plan: Plan, step: CallStep, name: str) -> Placed | str | None:
+    given = dict(zip(("self", "dim", "index", "src", "reduce"), step.args, strict=False)) | dict(step.kwargs)
+    kind = constant(given.get("reduce", ("const", None)))
+    whole = constant(given.get("include_self", ("const", True)))
+    met = {"scatter": "SET", "scatter_add": "ADDED"}.get(name, MET.get(kind))
+    if met is None or whole is not True or (name != "scatter_reduce" and kind is not None):
+        return None
     given["self"] = given.get("self", given.get("input", ("const", None)))
     dim = constant(given["dim"])
     tensors = [given[name] for name in ("self", "index", "src")]
@@ -221,11 +253,12 @@ def _added(plan: Plan, step: CallStep) -> Added | str | None:
         return None
     input, places, terms = (tensor[1] for tensor in tensors)
     slots, rank = plan.slots, len(plan.slots[input].sizes)
-    if slots[input].dtype not in SUMMED or slots[terms].dtype != slots[input].dtype or rank == 0:
-        return f"sums of {slots[input].dtype} at positions have no kernel"
+    known = met == "SET" or slots[input].dtype in REDUCED
+    if not known or slots[terms].dtype != slots[input].dtype or rank == 0:
+        return f"{name} of {slots[input].dtype} has no kernel"
     if slots[places].dtype not in POSITIONS or not rank == len(slots[places].sizes) == len(slots[terms].sizes):
         return f"positions of {slots[places].dtype} have no kernel"
-    return Added(step.outs[0][1], input, dim % rank, places, terms)
+    return Placed(met, step.outs[0][1], input, dim % rank, places, terms)
 
 
 def _matrices(plan: Plan, step: CallStep, work: str) -> Matrices | None:

@@ -12,6 +12,7 @@ from framefuse.fuse.grouping.library_items import part_of
 from framefuse.ir.plan import CallStep, Plan, Template
 
 FIRST, LAST = -(2**63), 2**63 - 1  # the ends of a slice that names none
+PARTS = {"real": 0, "imag": 1}  # of complex numbers: attributes
 AT, SLICE, NEW, REST = range(4)  # as views.c has them
 MOST_DIMENSIONS = 16
 
@@ -65,6 +66,9 @@ def shown_by(step: CallStep) -> dict[int, tuple[int, tuple[Shown, ...]]]:
         if step.function is part_of:
             sizes, strides, offset = (value(arg) for arg in step.args[1:])
             return {out: (base, (Shown("strided", (*sizes, *strides, offset)),)) for _, out in step.outs}
+        if name in PARTS and step.function == getattr(torch.Tensor, name).__get__:
+            way = Shown("as_real", ()), Shown("select", (-1, PARTS[name]))
+            return {out: (base, way) for _, out in step.outs}
         if name not in READERS or not _is_torchs(step.function, name):
             return {}
         reader, names = READERS[name]
@@ -167,6 +171,12 @@ def _unbind(given: dict[str, Any], place: int) -> tuple[Shown, ...]:
     return (Shown("select", (given.get("dim", 0), place)),)
 
 
+def _movedim(given: dict[str, Any]) -> tuple[Shown, ...]:
+    pairs = (given["source"], given["destination"])
+    source, destination = (each if isinstance(each, tuple) else (each,) for each in pairs)
+    return (Shown("movedim", (*source, *destination)),)
+
+
 def _narrow(given: dict[str, Any]) -> tuple[Shown, ...]:
     start, length = given["start"], given["length"]
     if not isinstance(start, int) or not isinstance(length, int) or start < 0:
@@ -185,6 +195,9 @@ READERS: dict[str, tuple[Callable[..., tuple[Shown, ...]], tuple[str, ...]]] = {
     "t": (_fixed("transpose", 0, 1), ()),
     "transpose": (_one("transpose", "dim0", "dim1"), ("dim0", "dim1")),
     "swapaxes": (_one("transpose", "dim0", "dim1"), ("dim0", "dim1")),
+    "swapdims": (_one("transpose", "dim0", "dim1"), ("dim0", "dim1")),
+    "movedim": (_movedim, ("source", "destination")),
+    "moveaxis": (_movedim, ("source", "destination")),
     "permute": (_all("permute"), ("*",)),
     "expand": (_all("expand"), ("*",)),
     "select": (_one("select", "dim", "index"), ("dim", "index")),
@@ -192,5 +205,8 @@ READERS: dict[str, tuple[Callable[..., tuple[Shown, ...]], tuple[str, ...]]] = {
     "chunk": (_chunk, ("chunks", "dim")),
     "split": (_split, ("split_size", "dim")),
     "unbind": (_unbind, ("dim",)),
+    "unfold": (_one("unfold", "dimension", "size", "step"), ("dimension", "size", "step")),
     "detach": (lambda given: (), ()),
+    "view_as_complex": (_fixed("as_complex"), ()),
+    "view_as_real": (_fixed("as_real"), ()),
 }

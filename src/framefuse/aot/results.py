@@ -97,10 +97,10 @@ class _Builder:
         kind = template[0]
         if kind == "tensor":
             slot, steps = self.shown.get(template[1], (template[1], ()))
-            dtype = self.plan.slots[slot].dtype
+            dtype = self.plan.slots[template[1]].dtype
             if BY_NAME[dtype].torch not in DLPACK:
                 raise self.refusal(f"a tensor of {dtype}")
-            return self.leaf(Result(slot, steps))
+            return self.leaf(Result(slot, steps, dtype))
         if kind == "register" and isinstance(self.call.registers[template[1]], torch.Tensor):
             return self.register(template[1])
         if template == ("const", None):

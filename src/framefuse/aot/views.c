@@ -78,6 +78,49 @@ static int view_slice(framefuse_model *model, view *v, const int64_t *a, int cou
     return 0;
 }
 
+/* Dimension, size, step: windows along the dimension, whose places become the last one. */
+static int view_unfold(framefuse_model *model, view *v, const int64_t *a, int count)
+{
+    int d = dimension(a[0], v->ndim);
+    (void)count;
+    if (d < 0 || v->ndim == MOST_DIMENSIONS || a[1] < 0 || a[1] > v->sizes[d] || a[2] <= 0)
+        return no_view(model);
+    v->sizes[v->ndim] = a[1];
+    v->strides[v->ndim++] = v->strides[d];
+    v->sizes[d] = (v->sizes[d] - a[1]) / a[2] + 1;
+    v->strides[d] *= a[2];
+    return 0;
+}
+
+/* Pairs of the last dimension as complex numbers, and back. */
+static int view_as_complex(framefuse_model *model, view *v, const int64_t *a, int count)
+{
+    (void)a, (void)count;
+    if (v->ndim == 0 || v->sizes[v->ndim - 1] != 2 || v->strides[v->ndim - 1] != 1)
+        return no_view(model);
+    v->ndim--;
+    v->element *= 2;
+    for (int d = 0; d < v->ndim; d++) {
+        if (v->strides[d] % 2 && v->sizes[d] > 1)
+            return no_view(model);
+        v->strides[d] /= 2;
+    }
+    return 0;
+}
+
+static int view_as_real(framefuse_model *model, view *v, const int64_t *a, int count)
+{
+    (void)a, (void)count;
+    if (v->ndim == MOST_DIMENSIONS)
+        return no_view(model);
+    v->element /= 2;
+    for (int d = 0; d < v->ndim; d++)
+        v->strides[d] *= 2;
+    v->sizes[v->ndim] = 2;
+    v->strides[v->ndim++] = 1;
+    return 0;
+}
+
 static int view_unsqueeze(framefuse_model *model, view *v, const int64_t *a, int count)
 {
     int d = dimension(a[0], v->ndim + 1);
@@ -126,6 +169,30 @@ static int view_permute(framefuse_model *model, view *v, const int64_t *a, int c
         v->strides[k] = old.strides[d];
     }
     return 0;
+}
+
+/* So many dimensions, and where each goes; the others keep their order. */
+static int view_movedim(framefuse_model *model, view *v, const int64_t *a, int count)
+{
+    int64_t order[MOST_DIMENSIONS];
+    int moved[MOST_DIMENSIONS] = {0}, pairs = count / 2, next = 0;
+    for (int d = 0; d < v->ndim; d++)
+        order[d] = -1;
+    for (int k = 0; k < pairs; k++) {
+        int from = dimension(a[k], v->ndim), to = dimension(a[pairs + k], v->ndim);
+        if (from < 0 || to < 0)
+            return no_view(model);
+        order[to] = from;
+        moved[from] = 1;
+    }
+    for (int d = 0; d < v->ndim; d++) {
+        if (order[d] >= 0)
+            continue;
+        while (next < v->ndim && moved[next])
+            next++;
+        order[d] = next++;
+    }
+    return view_permute(model, v, order, v->ndim);
 }
 
 static int view_transpose(framefuse_model *model, view *v, const int64_t *a, int count)
@@ -273,6 +340,17 @@ static int view_item(framefuse_model *model, view *v, const int64_t *a, int coun
         k += kind == AT || kind == REST ? 1 : kind == SLICE ? 3 : 0;
     }
     return 0;
+}
+
+/* Parts beside each other, as complex numbers are; bytes are those of a part. */
+static void join(int ndim, const int64_t *sizes, const char *real, const int64_t *real_strides, const char *imag,
+                 const int64_t *imag_strides, char *to, const int64_t *to_strides, int bytes)
+{
+    int64_t twice[MOST_DIMENSIONS];
+    for (int d = 0; d < ndim; d++)
+        twice[d] = 2 * to_strides[d];
+    copy(ndim, sizes, real, real_strides, to, twice, bytes);
+    copy(ndim, sizes, imag, imag_strides, to + bytes, twice, bytes);
 }
 
 static int is_other(framefuse_model *model, const view *v, int ndim, const int64_t *sizes)

@@ -19,10 +19,10 @@ INTERLEAVED = frozenset(("view_as_real", "view_as_complex"))
 FACTOR = 2  # calls saved for each one that splits or joins
 
 
-def by_parts(trace: Trace) -> frozenset[int]:
+def by_parts(trace: Trace, library: bool = True) -> frozenset[int]:
     """The numbers of the calls of the trace that are lowered to arithmetic on parts. None where complex inputs are
     written: their parts are views of them, which other kernels and backward may read later. None on a GPU, where it was
-    not measured.
+    not measured. Without torch's ``library`` all that can be are.
     """
     metas = trace.metas
     given = {metas[entry.value].storage for entry in trace.assumptions.inputs if metas[entry.value].dtype.is_complex}
@@ -31,7 +31,7 @@ def by_parts(trace: Trace) -> frozenset[int]:
     if elsewhere or not given.isdisjoint(written):
         return frozenset()
     clusters = _Clusters(trace)
-    return frozenset(place for place in clusters.calls if clusters.pays(place))
+    return frozenset(place for place in clusters.calls if not library or clusters.pays(place))
 
 
 class _Clusters:

@@ -10,13 +10,14 @@ import torch
 
 from framefuse.ir.builder import ONE, ZERO
 from framefuse.ir.graph import Node
+from framefuse.ir.numbers import expr
 from framefuse.ir.values import Value
 from framefuse.lower import binary, casts, creation, indexing, logic, pointwise, products, reductions, views
 from framefuse.lower import element as e
 from framefuse.lower.complex_numbers import RULES, Complex, ComplexRule, Context, for_complex
 from framefuse.lower.context import Lowering
 from framefuse.lower.element import Element
-from framefuse.lower.rules import Rule, Unsupported, rule
+from framefuse.lower.rules import Rule, Shapes, Unsupported, rule
 
 UNROLLED = 4  # terms of a product that kernels add up one by one: a gate of two qubits
 
@@ -151,8 +152,8 @@ def _adjoint(c: Context, input: Value) -> Complex:
 
 
 @rule("complex")
-def make(lo: Lowering, real: Node, imag: Node) -> Node:
-    raise Unsupported("complex numbers have rules of their own")
+def make(lo: Lowering, real: Node, imag: Node) -> Shapes:
+    return Shapes((lo.broadcast(real.shape, imag.shape),))
 
 
 @for_complex(make)
@@ -198,8 +199,8 @@ def _angle(c: Context, input: Complex) -> Node:
 
 
 @rule("view_as_real")
-def as_reals(lo: Lowering, input: Node) -> Node:
-    raise Unsupported("complex numbers have rules of their own")
+def as_reals(lo: Lowering, input: Node) -> Shapes:
+    return Shapes(((*input.shape, expr(2)),))
 
 
 @for_complex(as_reals)
@@ -209,8 +210,8 @@ def _as_reals(c: Context, input: Complex) -> Node:
 
 
 @rule("view_as_complex")
-def as_complex(lo: Lowering, input: Node) -> Node:
-    raise Unsupported("complex numbers have rules of their own")
+def as_complex(lo: Lowering, input: Node) -> Shapes:
+    return Shapes((input.shape[:-1],))
 
 
 @for_complex(as_complex)

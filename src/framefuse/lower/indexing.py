@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 from framefuse.ir.builder import ONE, ZERO, Shape
@@ -18,6 +19,7 @@ from framefuse.lower.rules import Lowered, Shapes, Unsupported, rule
 from framefuse.lower.views import in_bounds
 
 LAST = 2**63 - 1  # how an operator says: to the end
+MOST_PLACES = 16  # of a list that is written into the graph
 
 
 @dataclass(slots=True)
@@ -123,13 +125,24 @@ def getitem(lo: Lowering, input: Node, index: Value) -> Lowered:
     masks = [place for place, item in enumerate(items) if _is_mask(item)]
     if masks:
         return _by_mask(lo, input, items, *masks)
-    box = _parse(lo, input, index)
+    items = [_places(lo, item, input) if isinstance(item, list) else item for item in items]
+    box = _parse(lo, input, tuple(items))
     if box.listed:
         return _many(lo, box)
     view = lo.slice(input, box.starts, box.steps, box.lengths)
     if len(box.tensors) == 1:
         return _take(lo, view, box)
     return _many(lo, box) if box.tensors else _shown(lo, view, box)
+
+
+def _places(lo: Lowering, item: list[Value], input: Node) -> Value:
+    """A few positions written as a list, as a tensor."""
+    if not 0 < len(item) <= MOST_PLACES or any(type(place) is not int for place in item):
+        return item
+    step = item[1] - item[0] if len(item) > 1 else 0
+    if all(right - left == step for left, right in itertools.pairwise(item)):
+        return lo.iota(item[0], step, INT64, expr(len(item)), input.device)
+    return lo.cat([lo.full(place, INT64, (ONE,), input.device) for place in item], 0)
 
 
 def _is_mask(item: Value) -> bool:

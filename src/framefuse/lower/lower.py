@@ -90,7 +90,8 @@ class _Lowerer:
         self.computed: list[Node] = []  # what the program's calls gave and wrote
         self.definer: dict[int, Definition] = {}
         self.index = 0  # of the call at hand
-        self.by_parts = by_parts(trace)
+        cpu = targets("cpu")
+        self.by_parts = by_parts(trace, cpu is None or cpu.library)
 
     def graph(self) -> Graph:
         inputs = tuple(self._input(place) for place in range(len(self.trace.assumptions.inputs)))

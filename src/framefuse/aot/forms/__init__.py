@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 
 from framefuse.aot.forms import (  # noqa: F401 - each fills the table
+    arrangements,
     convolutions,
+    fourier,
     linear_equations,
     ordering,
     pooling,
     products,
     recurrent_layers,
     resampling,
+    statistics,
     sums_at_positions,
     weight_norms,
     window_columns,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 
 import torch
@@ -68,6 +69,103 @@ for _product in PRODUCTS:
     form(_product, where=_is_multiplied)(_multiplied(_product))
 for _product in LIKE_PRODUCTS:
     form(_product, where=_is_narrow)(_widened(_product))
+
+
+@form(torch.addbmm, torch.Tensor.addbmm)
+def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Value = 1, alpha: Value = 1) -> Tensor:
+    total: Tensor = torch.bmm(batch1, batch2).sum(0) * alpha
+    return total if beta == 0 else torch.add(total, input * beta)
+
+
+@form(torch.addr, torch.Tensor.addr)
+def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Value = 1, alpha: Value = 1) -> Tensor:
+    product: Tensor = vec1.unsqueeze(-1) * vec2 * alpha
+    return product if beta == 0 else torch.add(product, input * beta)
+
+
+@form(torch.Tensor.baddbmm, where=lambda given: given["input"].dtype not in NARROW)
+def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Value = 1, alpha: Value = 1) -> Tensor:
+    product: Tensor = torch.bmm(batch1, batch2) * alpha
+    return product if beta == 0 else torch.add(product, input * beta)
+
+
+@form(torch.tensordot)
+def tensordot(a: Tensor, b: Tensor, dims: Value = 2, out: Value = None) -> Tensor:
+    if isinstance(dims, int):
+        left, right = list(range(a.dim() - dims, a.dim())), list(range(dims))
+    else:
+        left, right = ([dims] if isinstance(dims, int) else [*dims] for dims in dims)
+        left, right = [dim % a.dim() for dim in left], [dim % b.dim() for dim in right]
+    rows, columns = [d for d in range(a.dim()) if d not in left], [d for d in range(b.dim()) if d not in right]
+    shape = [a.shape[d] for d in rows] + [b.shape[d] for d in columns]
+    inner = math.prod(a.shape[d] for d in left)
+    return torch.mm(
+        a.permute(rows + left).reshape(-1, inner), b.permute(right + columns).reshape(inner, -1)
+    ).reshape(shape)  # fmt: skip
+
+
+@form(torch.linalg.multi_dot, torch.chain_matmul)
+def multi_dot(*tensors: Value) -> Tensor:
+    factors = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors
+    product: Tensor = factors[0]
+    for factor in factors[1:]:
+        product = torch.matmul(product, factor)
+    return product
+
+
+def _is_pairwise(given: Given) -> bool:
+    """Whether pairs of operands, one after the other, give the result: each letter once in a word, no ellipsis."""
+    equation, operands = given["equation"], given["operands"]
+    if not isinstance(equation, str) or len(operands) < 3 or "." in equation:
+        return False
+    words = equation.replace(" ", "").replace("->", ",").split(",")
+    return all(len(set(word)) == len(word) for word in words)
+
+
+@form(torch.einsum, where=_is_pairwise)
+def einsum(equation: str, *operands: Tensor) -> Tensor:
+    """Of three operands and more."""
+    given, arrow, output = equation.replace(" ", "").partition("->")
+    words = given.split(",")
+    if not arrow:
+        output = "".join(letter for letter in sorted(set(given) - {","}) if given.count(letter) == 1)
+    word, result = words[0], operands[0]
+    for number in range(1, len(words)):
+        wanted = output + "".join(words[number + 1 :])
+        last = number == len(words) - 1
+        kept = output if last else "".join(letter for letter in dict.fromkeys(word + words[number]) if letter in wanted)
+        result = torch.einsum(f"{word},{words[number]}->{kept}", result, operands[number])
+        word = kept
+    return result
+
+
+@form(F.bilinear)
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Value = None) -> Tensor:
+    wide = torch.matmul(input1, weight.permute(1, 0, 2).flatten(1)).unflatten(-1, [weight.shape[0], weight.shape[2]])
+    result = (wide * input2.unsqueeze(-2)).sum(-1)
+    return result if bias is None else torch.add(result, bias)
+
+
+@form(torch.linalg.matrix_power, torch.matrix_power, torch.Tensor.matrix_power)
+def matrix_power(A: Tensor, n: int) -> Tensor:
+    """Of any whole number, by squares."""
+    if n == 0:
+        return torch.eye(A.shape[-1], dtype=A.dtype).expand(A.shape).clone()
+    base = A if n > 0 else torch.linalg.inv(A)
+    left, product = abs(n), None
+    while left:
+        if left % 2:
+            product = base if product is None else torch.matmul(product, base)
+        left //= 2
+        base = torch.matmul(base, base) if left else base
+    assert product is not None
+    return product.clone() if n == 1 else product
+
+
+@form(F.pdist)
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
+    """Of so many rows as were recorded."""
+    return torch.cat([cdist(input[k : k + 1], input[k + 1 :], p).reshape(-1) for k in range(input.shape[0])])
 
 
 @form(torch.cdist)

@@ -97,6 +97,77 @@ OTHERS = {
     ),
     "quantile": (lambda x: x.quantile(0.3, dim=1), drawn(3, 9)),
     "searchsorted": (lambda x: torch.searchsorted(torch.arange(-2.0, 2.0), x, right=True), drawn(3, 4)),
+    "windows": (lambda x: (x.unfold(2, 4, 2).unfold(3, 3, 2).flatten(4) + 1, x.unfold(-1, 3, 3)), PICTURES),
+    "sums of products": (
+        lambda x, y, z: (z[0].addbmm(x, y, beta=2), z.baddbmm(x, y, alpha=0.5),
+                         torch.tensordot(x, y, ([0, 2], [0, 1]))),
+        drawn(2, 3, 4), drawn(2, 4, 5), drawn(2, 3, 5),
+    ),
+    "several factors": (
+        lambda x, y: (torch.linalg.multi_dot([x, y, x]), torch.einsum("ij,jk,kl->li", x, y, x), (x @ y).matrix_power(3),
+                      torch.addr(y, x[0], y[0]), F.pdist(x)),
+        drawn(4, 3), drawn(3, 4),
+    ),
+    "bilinear": (torch.nn.Bilinear(3, 4, 5), drawn(2, 3), drawn(2, 4)),
+    "scatter": (
+        lambda x, i: (torch.zeros(3, 9).scatter(1, i.sort(1)[0] + torch.arange(4), x),
+                      torch.zeros(3, 9).scatter(1, i, 2.5)),
+        drawn(3, 4), whole(5, 3, 4),
+    ),
+    "scatter_reduce": (
+        lambda x, i: [torch.ones(3, 9).scatter_reduce(1, i, x, kind, include_self=own)
+                      for kind in ("sum", "mean", "amax", "amin") for own in (True, False)],
+        drawn(3, 4), whole(9, 3, 4),
+    ),
+    "integers' extremes": (
+        lambda x, i: [x.scatter_reduce(1, i, i - 4, kind) for kind in ("amax", "amin", "mean")],
+        whole(9, 3, 4), whole(3, 3, 4),
+    ),
+    "index_fill": (
+        lambda x, i: (x.index_fill(1, i, 2.0), x.index_copy(1, torch.arange(6), x[:, :6])), drawn(3, 9), whole(9, 4)
+    ),
+    "masked_scatter": (lambda x, y: x.masked_scatter(x > 0, y), drawn(3, 9), drawn(3, 9) + 1),
+    "counts": (lambda x, i: (torch.histc(x, 5, -2, 2), torch.isin(i, i[:2])), drawn(40), whole(9, 30)),
+    "listed": (lambda x: (x[..., [-2], :], x[:, [2, 0, 1]] * 2, x[[1, 1]]), PICTURES),
+    "made matrices": (
+        lambda x, y: (x.diag_embed(), x.diag_embed(1), x.diag_embed(-2, 0, 2), torch.block_diag(x, y), torch.vander(y),
+                      *torch.meshgrid(y, x[0], indexing="xy"), torch.cartesian_prod(y, x[0]), torch.combinations(y)),
+        drawn(2, 3), drawn(4),
+    ),
+    "affine grids": (
+        lambda t: [F.affine_grid(t, (2, 1, 3, 4), align_corners=each) for each in (False, True)], drawn(2, 2, 3)
+    ),
+    "covariances": (lambda x: (torch.cov(x), torch.corrcoef(x), torch.cov(x[0])), drawn(3, 9)),
+    "norms": (
+        lambda x: (*(torch.linalg.matrix_norm(x, kind) for kind in ("fro", 1, -torch.inf)), x.renorm(2, 0, 1.0),
+                   torch.trapezoid(x, dim=1), torch.trapezoid(x, x[0, 0].sort()[0])),
+        drawn(3, 4, 5),
+    ),
+    "medians": (lambda x: (*torch.where(x > 1, torch.nan, x).nanmedian(1), x.nanmedian()), drawn(3, 8)),
+    "normalised weights": (
+        lambda w: F.batch_norm(w.flatten(1)[None], None, None, w[:, 0, 0, 0], training=True, momentum=0.0),
+        drawn(4, 3, 2, 2),
+    ),
+    "triangles": (
+        lambda x, y: [torch.linalg.solve_triangular(x + 3 * torch.eye(4), y, upper=each, unitriangular=one)
+                      for each in (True, False) for one in (True, False)],
+        drawn(4, 4), drawn(4, 2),
+    ),
+    "spectra": (
+        lambda x: (torch.fft.fft(x).abs(), torch.fft.rfft(x, 9, norm="ortho"), torch.fft.irfft(torch.fft.rfft(x), 7),
+                   torch.fft.ifft2(torch.fft.fft2(x) * 2).real, torch.fft.fftn(x, norm="forward").imag,
+                   torch.fft.irfftn(torch.fft.rfftn(x), x.shape), torch.fft.ifft(x, 3)),
+        drawn(3, 4, 7),
+    ),
+    "spectrogram": (
+        lambda x: (torch.stft(x, 16, 5, 12, torch.hann_window(12), return_complex=True).abs(),
+                   torch.blackman_window(9)),
+        drawn(2, 64),
+    ),
+    "complex results": (
+        lambda x, y: (torch.complex(x, y) * 2, torch.polar(x.abs(), y), torch.view_as_real(torch.polar(y, x))),
+        drawn(3, 4), drawn(3, 4) + 1,
+    ),
 }  # fmt: skip
 LAYERS = (
     torch.nn.LSTM(4, 5, 2, batch_first=True),
@@ -123,9 +194,9 @@ def test_convolutions_of_other_kinds(tmp_path):
     agrees(tmp_path, f, *(x.clone() for _, x, *_ in calls))
 
 
-@pytest.mark.parametrize("first", range(0, len(OTHERS), 6))
+@pytest.mark.parametrize("first", range(0, len(OTHERS), 12))
 def test_other_functions(first, tmp_path):
-    chosen = list(OTHERS.values())[first : first + 6]
+    chosen = list(OTHERS.values())[first : first + 12]
 
     def f(*inputs):
         left, results = list(inputs), []

@@ -1,0 +1,94 @@
+"""Matrices and grids that are made of the elements of others."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from framefuse.aot.forms.registry import form
+from framefuse.ir.values import Value
+
+
+@form(torch.diag_embed, torch.Tensor.diag_embed)
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    size, rank = input.shape[-1] + abs(offset), input.dim() + 1
+    places = torch.arange(size)
+    on = places.unsqueeze(-1) + offset == places
+    shifted = F.pad(input, (abs(offset), 0))  # by row where the diagonal is below, else by column
+    held = shifted.unsqueeze(-1) if offset < 0 else shifted.unsqueeze(-2)
+    return torch.where(on, held, torch.zeros([], dtype=input.dtype)).movedim((-2, -1), (dim1 % rank, dim2 % rank))
+
+
+@form(torch.block_diag)
+def block_diag(*tensors: Tensor) -> Tensor:
+    blocks = [tensor if tensor.dim() == 2 else tensor.reshape(1, -1) for tensor in tensors]
+    width, before, rows = sum(block.shape[1] for block in blocks), 0, []
+    for block in blocks:
+        rows.append(F.pad(block, (before, width - before - block.shape[1])))
+        before += block.shape[1]
+    return torch.cat(rows)
+
+
+@form(torch.meshgrid)
+def meshgrid(*tensors: Value, indexing: Value = None) -> tuple[Tensor, ...]:
+    parts = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors
+    rank = len(parts)
+    swapped = indexing == "xy" and rank > 1
+    order = [1, 0, *range(2, rank)] if swapped else list(range(rank))
+    shape: list[Value] = [1] * rank
+    for part, axis in zip(parts, order, strict=True):
+        shape[axis] = part.numel()
+    placed = []
+    for part, axis in zip(parts, order, strict=True):
+        own = [1] * rank
+        own[axis] = -1
+        placed.append(part.reshape(own).expand(shape))
+    return tuple(placed)
+
+
+@form(torch.cartesian_prod)
+def cartesian_prod(*tensors: Tensor) -> Tensor:
+    if len(tensors) == 1:
+        return tensors[0]
+    return torch.stack([part.reshape(-1) for part in meshgrid(*tensors)], -1)
+
+
+@form(torch.combinations)
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """Of so many elements as were recorded."""
+    count = range(input.shape[0])
+    chosen = list(
+        itertools.combinations_with_replacement(count, r) if with_replacement else itertools.combinations(count, r)
+    )
+    return torch.stack([torch.stack([input[place] for place in places]) for places in chosen])
+
+
+@form(torch.vander, torch.linalg.vander)
+def vander(x: Tensor, N: Value = None, increasing: Value = None) -> Tensor:
+    """Powers by column, from the highest on; as ``torch.linalg`` has it from 0 on."""
+    count = x.shape[-1] if N is None else N
+    powers = torch.arange(count)
+    return x.unsqueeze(-1) ** (powers if increasing else powers.flip(0))
+
+
+@form(F.affine_grid)
+def affine_grid(theta: Tensor, size: Value, align_corners: Value = None) -> Tensor:
+    """Of places on a picture, or in a volume, under one affine map for each of a batch."""
+    places = []
+    for count in reversed(size[2:]):
+        steps = torch.arange(count, dtype=theta.dtype)
+        places.append(
+            steps * (2 / max(count - 1, 1)) - (1 if count > 1 else 0) if align_corners else (2 * steps + 1) / count - 1
+        )
+    rank = len(places)
+    shape = [*size[2:], 1]
+    parts = []
+    for axis, place in enumerate(places):
+        own = [1] * (rank + 1)
+        own[rank - 1 - axis] = -1
+        parts.append(place.reshape(own).expand(shape))
+    base = torch.cat([*parts, torch.ones(shape, dtype=theta.dtype)], -1).reshape(1, -1, rank + 1)
+    return torch.matmul(base, theta.transpose(1, 2)).reshape([size[0], *size[2:], rank])

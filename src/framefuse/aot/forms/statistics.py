@@ -1,0 +1,100 @@
+"""What is said of many elements by few: covariances, norms of matrices, integrals, medians, moments."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from framefuse.aot.forms.ordering import Placed
+from framefuse.aot.forms.registry import Given, form
+from framefuse.ir.values import Value
+
+
+@form(torch.cov, torch.Tensor.cov, where=lambda given: given["fweights"] is None and given["aweights"] is None)
+def cov(input: Tensor, *, correction: int = 1, fweights: Value = None, aweights: Value = None) -> Tensor:
+    rows = input.reshape(1, -1) if input.dim() < 2 else input
+    apart = rows - rows.mean(1, keepdim=True)
+    return (torch.matmul(apart, apart.mT) / max(rows.shape[1] - correction, 0)).squeeze()
+
+
+@form(torch.corrcoef, torch.Tensor.corrcoef)
+def corrcoef(input: Tensor) -> Tensor:
+    shared = cov(input)
+    if shared.dim() == 0:
+        return shared / shared
+    spread = shared.diagonal().sqrt()
+    return (shared / spread.unsqueeze(-1) / spread).clamp(-1, 1)
+
+
+@form(torch.nanmedian, torch.Tensor.nanmedian)
+def nanmedian(input: Tensor, dim: Value = None, keepdim: bool = False) -> Value:
+    along = -1 if dim is None else dim
+    values, places = torch.sort(input.reshape(-1) if dim is None else input, dim=along, stable=True)
+    known = values.shape[along] - torch.isnan(values).sum(along, keepdim=True)
+    middle = ((known - 1) // 2).clamp(min=0)
+    found = torch.gather(values, along, middle), torch.gather(places, along, middle)
+    if dim is None:
+        return found[0].reshape([])
+    return Placed(*(part if keepdim else part.squeeze(along) for part in found))
+
+
+def _is_of_sums(given: Given) -> bool:
+    return given["ord"] in ("fro", 1, -1, float("inf"), float("-inf")) and given["dtype"] is None
+
+
+@form(torch.linalg.matrix_norm, where=_is_of_sums)
+def matrix_norm(
+    A: Tensor, ord: Value = "fro", dim: Value = (-2, -1), keepdim: bool = False, *, dtype: Value = None
+) -> Tensor:  # fmt: skip
+    rows, columns = (axis % A.dim() for axis in dim)
+    if ord == "fro":
+        length: Tensor = torch.linalg.vector_norm(A, 2, (rows, columns), keepdim)
+        return length
+    summed, left = (rows, columns) if abs(ord) == 1 else (columns, rows)
+    sums = A.abs().sum(summed, keepdim=True)
+    result = sums.amax(left, keepdim=True) if ord > 0 else sums.amin(left, keepdim=True)
+    return result if keepdim else result.sum((rows, columns))
+
+
+@form(torch.renorm, torch.Tensor.renorm)
+def renorm(input: Tensor, p: Value, dim: int, maxnorm: Value) -> Tensor:
+    others = [axis for axis in range(input.dim()) if axis != dim % input.dim()]
+    norms = torch.linalg.vector_norm(input, p, others, keepdim=True)
+    return torch.where(norms > maxnorm, input * (maxnorm / (norms + 1e-7)), input)
+
+
+@form(torch.trapezoid, torch.trapz)
+def trapezoid(y: Tensor, x: Value = None, *, dx: Value = None, dim: int = -1) -> Tensor:
+    size = y.shape[dim]
+    pairs = y.narrow(dim, 1, size - 1) + y.narrow(dim, 0, size - 1)
+    if x is None:
+        return pairs.sum(dim) * (0.5 if dx is None else dx / 2)
+    widths = x.narrow(dim if x.dim() == y.dim() else -1, 1, size - 1) - x.narrow(
+        dim if x.dim() == y.dim() else -1, 0, size - 1
+    )
+    if x.dim() != y.dim():
+        shape = [1] * y.dim()
+        shape[dim] = -1
+        widths = widths.reshape(shape)
+    doubled: Tensor = (pairs * widths).sum(dim)
+    return doubled / 2
+
+
+def _has_no_running_ones(given: Given) -> bool:
+    return given["training"] and given["running_mean"] is None and given["running_var"] is None
+
+
+@form(F.batch_norm, where=_has_no_running_ones)
+def batch_norm(
+    input: Tensor, running_mean: Value, running_var: Value, weight: Value = None, bias: Value = None,
+    training: bool = False, momentum: Value = 0.1, eps: Value = 1e-5,
+) -> Tensor:  # fmt: skip
+    """By the moments of the batch, as nets use it to normalise their own weights."""
+    others = [axis for axis in range(input.dim()) if axis != 1]
+    apart = input - input.mean(others, keepdim=True)
+    result = apart * torch.rsqrt((apart * apart).mean(others, keepdim=True) + eps)
+    shape = [1, -1] + [1] * (input.dim() - 2)
+    if weight is not None:
+        result = result * weight.reshape(shape)
+    return result if bias is None else result + bias.reshape(shape)
