@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import MOVES, Index, Split, operand_index
 from framefuse.fuse.addressing.ranges import ZERO
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol, maximum, minimum
-
-PIECES = 3  # of a cat whose parts follow no one rule: each end is two more operations
 
 
 def one_source(
@@ -70,7 +69,7 @@ def _joined(pieces: Sequence[Expr], starts: Sequence[Expr], place: Symbol, singl
     steps = [after - before for before, after in pairwise(pieces)]
     if single and all(step is steps[0] for step in steps):
         return pieces[0] + steps[0] * place.expr
-    if len(pieces) > PIECES:
+    if len(pieces) > costs.GPU_RULELESS:
         return None
     return _bent(pieces, starts, place) or _stepped(pieces, starts, place)
 

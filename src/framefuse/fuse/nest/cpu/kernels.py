@@ -12,6 +12,7 @@ from framefuse.fuse.nest.cpu.column_tiles import column_tiles, may_tile
 from framefuse.fuse.nest.cpu.flat import flat_loop, may_flatten
 from framefuse.fuse.nest.cpu.loops import around
 from framefuse.fuse.nest.cpu.scans import scan_kernel
+from framefuse.fuse.nest.cpu.short_cats import by_points, is_short_cat
 from framefuse.fuse.nest.cpu.short_rows import side_by_side
 from framefuse.fuse.nest.cpu.square_tiles import square_tiles
 from framefuse.fuse.nest.cpu.two_stages import may_stage, two_stages
@@ -71,6 +72,8 @@ def _pointwise(nest: Nest, title: str) -> Built:
     if may_flatten(nest, axes, per_point_times(nest.shape, sweeps)[0]):
         body, extent, radices = flat_loop(nest, axes, lambda: nest.point(sweeps[0], ()))
         return nest.built(title, body, extent, work, True, radices)
+    if is_short_cat(nest, axes):
+        return nest.built(title, *by_points(nest, axes, lambda: nest.point(sweeps[0], ())), work, True)
     across = crossing_axis(nest, axes)
     if across is not None:
         return square_tiles(nest, axes, across, sweeps[0], title, work)

@@ -1,0 +1,49 @@
+"""A cat of a few points along the innermost axis has a vector loop over rows for each point."""
+
+import pytest
+import torch
+
+import framefuse
+from framefuse.api import compiled_function
+from framefuse.ir.loops import Loop, LoopKind
+from framefuse.ir.loops.walk import statements
+from framefuse.ir.schedule import RunKernel
+
+
+def boxes(x):
+    a, b, c, d = x[..., 0], x[..., 1], x[..., 2], x[..., 3]
+    return torch.stack([a - c / 2, b - d / 2, a + c / 2, b + d / 2], -1)
+
+
+PROGRAMS = {
+    "turned pairs": lambda x: torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2) * 2,
+    "chosen columns": lambda x: torch.stack([x[..., 0], x[..., 3], x[..., 1]], -1),
+    "boxes": boxes,
+    "a cat of several": lambda x: torch.cat([x[..., 2:4], x[..., :1] + 1, x[..., 1:2] * x[..., :1]], -1),
+    "a stack of grids": lambda x: torch.stack(torch.meshgrid(x[0, 0], x[:, 0, 1], indexing="ij"), -1) + 1,
+    "integers": lambda x: torch.stack([x[..., 1].to(torch.int8), x[..., 0].to(torch.int8)], -1),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_points_of_a_short_cat(name):
+    program = PROGRAMS[name]
+    fast = framefuse.compile(program)
+    for sizes in ((5, 7, 20), (5, 7, 20), (3, 2500, 4), (700, 6, 6), (2, 9, 34), (1, 5, 8)):
+        x = torch.randint(-9, 9, sizes).float()
+        mine, other = fast(x), program(x)
+        assert mine.stride() == other.stride()
+        assert torch.equal(mine, other)
+    assert fast.hits >= 3
+
+
+def test_no_vector_loop_has_a_single_point():
+    fast = framefuse.compile(boxes)
+    for sizes in ((5, 40, 4), (5, 40, 4)):
+        fast(torch.randn(sizes))
+    assert fast.hits >= 1
+    (product,) = compiled_function(fast).products
+    (kernel,) = (item.kernel for item in product.stages.code.schedule.items if isinstance(item, RunKernel))
+    loops = [each for each in statements(kernel.body) if isinstance(each, Loop) and each.kind is LoopKind.VECTOR]
+    assert len(loops) == 4
+    assert all(each.extent.constant is None for each in loops)
