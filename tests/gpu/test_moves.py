@@ -21,6 +21,7 @@ MOVES = {
     "unfold": (lambda x: F.unfold(x, (2, 3), (2, 1), (1, 2), (2, 1)), (2, 3, 8, 9)),
     "unfold of one": (lambda x: F.unfold(x, 3, padding=1) + 1, (3, 6, 5)),
     "shuffle": (lambda x: F.pixel_shuffle(x, 3), (2, 18, 4, 30)),
+    "shuffle by 2": (lambda x: F.pixel_shuffle(x, 2), (2, 8, 5, 9)),
     "unshuffle": (lambda x: F.pixel_unshuffle(x, 3), (2, 2, 12, 33)),
     "contiguous": (lambda x: x.contiguous(), (2, 5, 6, 9)),
     "volume": (lambda x: x.contiguous(), (2, 5, 3, 6, 4)),
@@ -42,7 +43,7 @@ def test_moves(name):
     torch.manual_seed(0)
     fast = framefuse.compile(function)
     for row in range(4):
-        more = row // 2 if name in ("roll", "reflect", "circular", "contiguous") else 0
+        more = {"roll": 1, "reflect": 1, "circular": 1, "contiguous": 1, "shuffle by 2": 4}.get(name, 0) * (row // 2)
         x = torch.randn([size + more for size in shape], device=DEVICE)
         x = x.to(memory_format=ORDERS.get(name, torch.contiguous_format))
         with torch.no_grad():

@@ -144,7 +144,9 @@ GPU_NARROW = 16  # and likewise for rows shorter than this
 # Elements between those that neighbours read, and the bytes of an element, for which one loop over all elements is
 # faster than a tile; steps of 2 were not measured.
 GPU_SPREAD, GPU_SPREAD_BYTES = range(3, 8), 4
-GPU_RUN = 64  # points of a side of two axes, the last of which is shorter than that; chosen
+# Points of a side of two axes, the last of which is short: of fewer than GPU_RUN the side is one, however much of it is
+# empty; below GPU_RUN_LEAST positions are decoded for each element.
+GPU_RUN, GPU_RUN_LEAST = 64, 16
 GPU_FILLED = 0.7  # of a tile's points that should exist
 GPU_SQUARE = 64  # points along both sides of a tile that is read across memory
 GPU_JOINED_BELOW = 512  # points of an inner loop below which it is joined with the loops around it, by division

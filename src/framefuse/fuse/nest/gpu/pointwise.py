@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -51,8 +52,10 @@ def _sides(nest: Nest, axes: Sequence[Symbol], across: Symbol | None) -> Sides:
         return []
     most = costs.GPU_WINDOW_TILE if _is_window(nest, lane) else costs.GPU_TILE
     wide = _filled(hints[lane], costs.GPU_TILE)
-    if wide is None or (wide < min(costs.GPU_NARROW, costs.GPU_TILE) and not _is_shuffled(nest, axes)):
-        return _runs(nest, axes)
+    if wide is None or wide < min(costs.GPU_NARROW, costs.GPU_TILE):
+        runs = _runs(nest, axes)
+        if runs or wide is None or not _is_shuffled(nest, axes):
+            return runs
     if wide >= costs.GPU_TILE:
         return [((lane,), wide)]
     wide = min(wide, most)
@@ -74,21 +77,26 @@ def _is_spread(nest: Nest, lane: Symbol) -> bool:
 
 
 def _runs(nest: Nest, axes: Sequence[Symbol]) -> Sides:
-    """A side of two axes where the last one is short and of a constant length, as that of pixel_shuffle by 3: only
-    what is divided by a constant is found for each point.
+    """A side of two axes where the last one is short and of a constant length, as that of pixel_shuffle: only what is
+    divided by a constant is found for each point. The other side is of two axes too where the nearer one is short
+    (H100, by 2 of 32 x 128 x 57 x 57: 1.24 of eager's speed, by one loop over all elements 0.47; of 64 x 256 x 28 x 28
+    1.18 and 0.33; in bfloat16 of 16 x 64 x 127 x 127 1.73, in tiles of 128 x 2 points 1.23).
     """
-    hints = nest.hinted()
-    if len(axes) < 3 or nest.loops.extents[axes[-1]].constant is None or any(hints[axis] == 0 for axis in axes):
+    hints, extents = nest.hinted(), nest.loops.extents
+    if len(axes) < 3 or extents[axes[-1]].constant is None or any(hints[axis] == 0 for axis in axes):
         return []
     length = hints[axes[-2]] * hints[axes[-1]]
-    wide = _filled(length, costs.GPU_TILE)
-    if wide is None or min(wide, length) < costs.GPU_RUN:
+    if length < costs.GPU_RUN_LEAST:
         return []
-    high = _filled(hints[axes[-3]], costs.GPU_TILE // wide)
+    wide = _filled(length, costs.GPU_TILE) or 1
+    if wide < min(length, costs.GPU_RUN):
+        wide = min(power(length), costs.GPU_TILE)
+    run, most, before = ((axes[-2], axes[-1]), wide), costs.GPU_TILE // wide, axes[-3]
+    above = axes[-4:-2] if hints[before] < most and extents[before].constant is not None else [before]
+    high = _filled(math.prod(hints[axis] for axis in above), most)
     if high is None or high * wide < costs.GPU_TILE_LEAST:
         return []
-    run = ((axes[-2], axes[-1]), wide)
-    return [((axes[-3],), high), run] if high > 1 else [run]
+    return [(tuple(above), high), run] if high > 1 else [run]
 
 
 def _is_window(nest: Nest, lane: Symbol) -> bool:
@@ -102,8 +110,9 @@ def _is_window(nest: Nest, lane: Symbol) -> bool:
 
 
 def _is_shuffled(nest: Nest, axes: Sequence[Symbol]) -> bool:
-    """Whether a load of each element runs along the axis before the narrow last one, a power of two, as pixel_shuffle
-    by 2 does: the tile moves whole vectors, where one loop over all elements would divide for each of them.
+    """Whether a load of each element runs along the axis before the narrow last one, a power of two, as that of a
+    transposed matrix of two rows does: the tile moves whole vectors, where one loop over all elements would divide for
+    each of them.
     """
     narrow = nest.loops.extents[axes[-1]].constant
     if narrow is None or narrow != power(narrow):

@@ -63,6 +63,16 @@ def test_windows_are_read_in_small_tiles():
     assert sides(fuse(b.graph(several), targets=lambda device: GPU)) == [32, 32]
 
 
+@pytest.mark.parametrize("width, found", [(57, [8, 128]), (15, [32, 32]), (7, [16 * 8 * 12 * 14])])
+def test_shuffled_pixels_of_narrow_pictures_have_tiles(width, found):
+    """Both sides are of two axes, of which the inner one has 2 points; of fewer points there is one loop over all."""
+    b = Builder()
+    height = width - 1
+    turned = b.permute(b.input((16, 8, 2, 2, height, width)), 0, 1, 4, 2, 5, 3)
+    schedule = fuse(b.graph(b.reshape(b.exp(turned), 16, 8, 2 * height, 2 * width)), targets=lambda device: GPU)
+    assert sides(schedule) == found
+
+
 @pytest.mark.parametrize("last", [False, True])
 def test_rows_are_not_walked_where_what_they_read_lies_across(last):
     """What a sum reads and the program gets is written by a kernel that turns it, if its operand is channels-last."""
