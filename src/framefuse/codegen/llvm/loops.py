@@ -12,6 +12,7 @@ from framefuse.codegen.llvm.digits import Digits, divisions
 from framefuse.codegen.llvm.memory import STORED, Area, Memory
 from framefuse.codegen.llvm.reductions import Parts, Running
 from framefuse.codegen.llvm.shape import Shape, vector_shape
+from framefuse.codegen.llvm.transposes import transposed_copy, write_blocks
 from framefuse.codegen.llvm.values import Group, Lanes, Node, Scope, Values
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.errors import CompilerBug
@@ -40,6 +41,7 @@ class Loops:
     def __init__(self, b: Builder, memory: Memory, values: Values, entry: Region, fail: Callable[[Reg], None]) -> None:
         self.b, self.memory, self.values, self.entry, self.fail = b, memory, values, entry, fail
         self.running: dict[str, Running] = {}
+        self.rows: set[str] = set()  # scratch rows
         self.heaps: list[Heap] = []  # of the statements that are written
         self.limits = (b.const(0, "i64"), b.const(1, "i64"))
 
@@ -138,8 +140,11 @@ class Loops:
         stores = {s.buffer for s in statements(statement.body) if isinstance(s, Store)} & self.memory.areas.keys()
         for name in stores:
             self.memory.stored(name, values.depth + 1)
+        copy = transposed_copy(statement, self.rows) if self.rows and values.lanes is None else None
         with values.names():
-            if statement.kind.vector and values.lanes is None:
+            if copy is not None:
+                write_blocks(self.b, self.memory, values, copy, lambda: self.serial(statement, start, end, []))
+            elif statement.kind.vector and values.lanes is None:
                 self.vector(statement, start, end)
             else:
                 self.serial(statement, start, end, self.fed(statement.body))
@@ -355,6 +360,7 @@ class Loops:
             b.declarations["free"] = "declare void @free(ptr)"
             base = b.select(long, allocated, base)
             self.heaps.append(Heap(allocated))
+        self.rows.add(statement.name)
         self.memory.areas[statement.name] = Area(dtype, base, values.depth, stored_level=values.depth)
 
 

@@ -126,18 +126,20 @@ def is_along(address: Expr, axis: Symbol) -> bool:
     return slope is not None and slope.constant == 1
 
 
-def crossing_axis(nest: Nest, axes: Sequence[Symbol]) -> Symbol | None:
-    """The axis along which a load is contiguous while the vector loop, over the last axis, reads it across."""
+def crossing_axis(nest: Nest, axes: Sequence[Symbol], least: int) -> Symbol | None:
+    """The axis along which a load is contiguous while the vector loop, over the last axis, reads it across, with
+    ``least`` points along both.
+    """
     lane = axes[-1]
     hints = nest.hinted()
     for access in nest.accesses:
         if access.weight != 1:
             continue
         step = access.address.coefficient(lane)
-        if step is None or step.constant in (0, 1) or hints[lane] < costs.CROSSED:
+        if step is None or step.constant in (0, 1) or hints[lane] < least:
             continue
         for axis in axes[:-1]:
             slope = access.address.coefficient(axis)
-            if slope is not None and slope.constant == 1 and hints[axis] >= costs.CROSSED:
+            if slope is not None and slope.constant == 1 and hints[axis] >= least:
                 return axis
     return None

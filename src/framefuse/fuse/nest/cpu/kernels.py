@@ -14,7 +14,7 @@ from framefuse.fuse.nest.cpu.loops import around
 from framefuse.fuse.nest.cpu.scans import scan_kernel
 from framefuse.fuse.nest.cpu.short_cats import by_points, is_short_cat
 from framefuse.fuse.nest.cpu.short_rows import side_by_side
-from framefuse.fuse.nest.cpu.square_tiles import square_tiles
+from framefuse.fuse.nest.cpu.square_tiles import square_tiles, transposed_axis
 from framefuse.fuse.nest.cpu.two_stages import may_stage, two_stages
 from framefuse.fuse.nest.forms import Runs, crossing_axis, is_along, primary, rows_of, runs_of, title_of, work_of
 from framefuse.fuse.nest.loop_order import memory_order, vector_axis
@@ -69,14 +69,14 @@ def _pointwise(nest: Nest, title: str) -> Built:
         lane = vector_axis(axes[:-1], nest.accesses, nest.hinted())
         if any(access.weight and is_along(access.address, lane) for access in nest.accesses):
             axes = [*(axis for axis in axes if axis is not lane), lane]
+    across = crossing_axis(nest, axes, costs.CROSSED) or transposed_axis(nest, axes)
+    if across is not None and not is_short_cat(nest, axes):
+        return square_tiles(nest, axes, across, sweeps[0], title, work)
     if may_flatten(nest, axes, per_point_times(nest.shape, sweeps)[0]):
         body, extent, radices = flat_loop(nest, axes, lambda: nest.point(sweeps[0], ()))
         return nest.built(title, body, extent, work, True, radices)
     if is_short_cat(nest, axes):
         return nest.built(title, *by_points(nest, axes, lambda: nest.point(sweeps[0], ())), work, True)
-    across = crossing_axis(nest, axes)
-    if across is not None:
-        return square_tiles(nest, axes, across, sweeps[0], title, work)
     return nest.built(title, *around(nest, axes[:-1], axes[-1], lambda: nest.point(sweeps[0], ())), work, True)
 
 
