@@ -132,7 +132,7 @@ CPU_TILE_BLOCKS = 16  # blocks of rows after which the running result of a float
 # Measured, a transpose of 2048 x 2048: 16, 32 and 128 1.0 to 1.1.
 CPU_SQUARE = 64, 64  # points of a tile along a transposed operand's memory and along the result's
 CPU_STRIP = 128  # and along the operand's memory where the result's rows are short; chosen
-CPU_CROSSED = 4  # points along both sides from which an operand is transposed: those of the least block
+CPU_CROSSED = 4  # points along both sides from which an operand is transposed: those of the least block; chosen
 
 # ---- nests of a GPU. Chosen; `python -m benchmarks kernels --device cuda` times what they come to.
 GPU_TILE = 1024  # points of a tile of pointwise work

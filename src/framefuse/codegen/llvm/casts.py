@@ -35,6 +35,17 @@ def cast(b: Builder, x: Reg, source: DType, target: DType) -> Reg:
     return b.convert("trunc", x, held)
 
 
+# A double that holds whole numbers of fewer than 52 bits in its own last bits, and its bits.
+WHOLE, WHOLE_BITS = 2.0**52 + 2.0**51, 0x4338000000000000
+
+
+def place(b: Builder, x: Reg, target: DType) -> Reg:
+    """``cast`` of int64 positions to floats, by the bits of a double: AVX2 converts such vectors a lane at a time."""
+    bits = b.add(x, b.const(WHOLE_BITS, "i64", x.lanes))
+    wide = b.sub(b.convert("bitcast", bits, "double"), b.const(WHOLE, "double", x.lanes))
+    return wide if target.size == 8 else narrowed(b, b.convert("fptrunc", wide, "float"), target)
+
+
 def _from_float(b: Builder, x: Reg, target: DType) -> Reg:
     if target.kind == "bool":
         return b.compare("une", x, b.like(0.0, x))

@@ -108,7 +108,7 @@ class Digits:
                 self.values.digits[atom] = self._node(register)
 
     def _node(self, register: Reg) -> Node:
-        return self.values.fresh("computed", INT64, lambda group: register, self.values.depth)
+        return self.values.fresh("place", INT64, lambda group: register, self.values.depth)
 
     def following(self) -> list[Reg]:
         """The digits of the next turn: one more, and nothing where that is the whole divisor."""

@@ -165,7 +165,7 @@ class Loops:
         sums = [r for r in fed if r.op == "sum" and r.compared.is_float and not r.accumulator.running]
 
         def turn(index: Reg) -> None:
-            values.bind(statement.axis, values.fresh("computed", INT64, lambda group: index, values.depth))
+            values.bind(statement.axis, values.fresh("place", INT64, lambda group: index, values.depth))
             self.statements(statement.body)
 
         constant = statement.extent.constant

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from framefuse.codegen.llvm.builder import Builder, Reg, Region
-from framefuse.codegen.llvm.casts import HELD, cast
+from framefuse.codegen.llvm.casts import HELD, cast, place
 from framefuse.codegen.llvm.integers import floor_quotient, lane_quotients
 from framefuse.codegen.llvm.memory import Memory
 from framefuse.codegen.llvm.pointwise import apply
@@ -341,7 +341,7 @@ class Values:
             return self.b.opaque(address) if self.lanes and node.args[0].op != "const" else address
         if node.op == "real":
             return self.reals[node.extra]
-        if node.op == "computed":
+        if node.op in ("computed", "place"):
             value: Reg = node.extra(group)
             return value
         if node.op == "ifloordiv" and node.args[0].op == "axis" and not node.args[1].varying:
@@ -354,6 +354,9 @@ class Values:
         args = [self.get(arg, group, node.varying) for arg in node.args]
         source = node.args[-1].dtype
         if node.op == "cast":
+            wide = source is INT64 and node.dtype.is_float and args[0].lanes > 0 and self.b.target.vector_bytes == 32
+            if wide and _is_place(node.args[0]):
+                return place(self.b, args[0], node.dtype)
             return cast(self.b, args[0], source, node.dtype)
         mask = self.lanes.groups[group].mask if self.lanes and node.varying else None
         result = node.dtype
@@ -473,3 +476,15 @@ VALUES: dict[type, Callable[[Values, Any, list[Node]], Node]] = {
     Load: Values._load,
     Apply: Values._operation,
 }
+
+
+SUMMED = frozenset(("iadd", "iminimum", "imaximum", "add", "sub", "neg", "abs", "minimum", "maximum"))
+
+
+def _is_place(node: Node, steps: int = 4) -> bool:
+    """Whether a node is a turn of a loop, or a few ``steps`` of sums and differences of such: all far below 2**51."""
+    if node.op == "const":
+        return bool(-(2**40) < node.extra < 2**40)
+    if node.op in ("axis", "place"):
+        return True
+    return steps > 0 and node.op in SUMMED and all(_is_place(arg, steps - 1) for arg in node.args)

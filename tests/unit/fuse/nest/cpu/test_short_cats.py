@@ -15,7 +15,15 @@ def boxes(x):
     return torch.stack([a - c / 2, b - d / 2, a + c / 2, b + d / 2], -1)
 
 
+def rotations(q):
+    w, x, y, z = q[..., :4].unbind(-1)
+    rows = [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w), 2 * (x * y + z * w)]
+    rows += [1 - 2 * (x * x + z * z), 2 * (y * z - x * w), 2 * (x * z - y * w), 2 * (y * z + x * w)]
+    return torch.stack([*rows, 1 - 2 * (x * x + y * y)], -1).reshape(*x.shape, 3, 3)
+
+
 PROGRAMS = {
+    "rotations": rotations,
     "turned pairs": lambda x: torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2) * 2,
     "chosen columns": lambda x: torch.stack([x[..., 0], x[..., 3], x[..., 1]], -1),
     "boxes": boxes,
