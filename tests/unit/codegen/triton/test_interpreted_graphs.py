@@ -279,8 +279,8 @@ def test_columns_with_a_number_for_each_row_are_read_along_memory():
     assert (found.form, found.points) == ("across", 64)
 
 
-@pytest.mark.parametrize(("columns", "shape"), [(128, (128, 2)), (40, None)])
-def test_a_shuffle_moves_whole_vectors(columns, shape):
+@pytest.mark.parametrize(("columns", "shape"), [(128, (4, 256)), (40, (4, 128)), (4, None)])
+def test_a_shuffle_goes_in_tiles_of_rows_and_of_both_axes_along_memory(columns, shape):
     def shuffled(b, x):
         apart = b.reshape(x, 3, 2, 2, 5, columns)
         return b.neg(b.reshape(b.permute(apart, 0, 3, 1, 4, 2), 3, 10, 2 * columns))
