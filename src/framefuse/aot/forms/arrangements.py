@@ -66,12 +66,17 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     return torch.stack([torch.stack([input[place] for place in places]) for places in chosen])
 
 
-@form(torch.vander, torch.linalg.vander)
-def vander(x: Tensor, N: Value = None, increasing: Value = None) -> Tensor:
-    """Powers by column, from the highest on; as ``torch.linalg`` has it from 0 on."""
-    count = x.shape[-1] if N is None else N
-    powers = torch.arange(count)
-    return x.unsqueeze(-1) ** (powers if increasing else powers.flip(0))
+@form(torch.linalg.vander)
+def powers(x: Tensor, *, N: Value = None) -> Tensor:
+    """From 0 on, by column."""
+    return x.unsqueeze(-1) ** torch.arange(x.shape[-1] if N is None else N)
+
+
+@form(torch.vander)
+def vander(x: Tensor, N: Value = None, increasing: bool = False) -> Tensor:
+    """The same, from the highest on where they do not increase."""
+    rising = powers(x, N=N)
+    return rising if increasing else rising.flip(-1)
 
 
 @form(F.affine_grid)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import Order, estimate, preferred_orders
+from framefuse.fuse.graph.two_steps import in_two_steps
 from framefuse.fuse.setting import Setting
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, Symbol, product
 from framefuse.ir.ops import TABLE
-from framefuse.ir.rename import rebuilt
 
 OPS = ("sum", "amax", "amin", "any", "all")  # of parts of the elements as of all
 
@@ -23,20 +22,7 @@ def without_short_runs(graph: Graph, setting: Setting) -> Graph:
     several = [node for node in graph.nodes if node.op in OPS and len(node.attr("axes")) > 1 and _run(node, setting)]
     orders = preferred_orders(graph) if several else {}
     axes = {node: first for node in several if (first := _across(node, orders, graph.hints, _run(node, setting)))}
-    if not axes:
-        return graph
-
-    def change(node: Node, inputs: tuple[Node, ...]) -> Sequence[Node]:
-        if node not in axes:
-            return (node if inputs == node.inputs else node.over(inputs),)
-        (source,), first = inputs, axes[node]
-        kept = [axis for axis in range(len(source.shape)) if axis not in first]
-        shape = tuple(source.shape[axis] for axis in kept)
-        columns = replace(node, inputs=inputs, attrs=(("axes", first),), shape=shape)
-        rest = tuple(place for place, axis in enumerate(kept) if axis in node.attr("axes"))
-        return columns, replace(node, inputs=(columns,), attrs=(("axes", rest),))
-
-    return rebuilt(graph, change)
+    return in_two_steps(graph, axes)
 
 
 def _run(node: Node, setting: Setting) -> int:

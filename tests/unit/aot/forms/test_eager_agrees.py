@@ -131,6 +131,7 @@ OTHERS = {
     "listed": (lambda x: (x[..., [-2], :], x[:, [2, 0, 1]] * 2, x[[1, 1]]), PICTURES),
     "made matrices": (
         lambda x, y: (x.diag_embed(), x.diag_embed(1), x.diag_embed(-2, 0, 2), torch.block_diag(x, y), torch.vander(y),
+                      torch.vander(y, 3, increasing=True), torch.linalg.vander(x), torch.linalg.vander(y, N=2),
                       *torch.meshgrid(y, x[0], indexing="xy"), torch.cartesian_prod(y, x[0]), torch.combinations(y)),
         drawn(2, 3), drawn(4),
     ),
