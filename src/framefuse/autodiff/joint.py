@@ -11,6 +11,7 @@ from framefuse.autodiff.reverse import differentiable, gradients
 from framefuse.ir.builder import Builder, builder_over
 from framefuse.ir.comparisons import Relation
 from framefuse.ir.graph import Graph, Node
+from framefuse.ir.nested import leaves
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.values import Value
 
@@ -129,17 +130,10 @@ def names_of(value: Value) -> set[Symbol | str]:
     """The symbols and names of floats in a node's shape, strides and attributes, or in any nested value."""
     if isinstance(value, Node):
         return names_of((value.shape, value.strides, [attr for _, attr in value.attrs]))
-    if isinstance(value, Expr):
-        return set(value.symbols)
-    if isinstance(value, Real):
-        return set(value.names)
-    if isinstance(value, dict):
-        return names_of(tuple(value.values()))
-    if isinstance(value, slice):
-        return names_of((value.start, value.stop, value.step))
-    if isinstance(value, (tuple, list)):
-        names: set[Symbol | str] = set()
-        for part in value:
-            names |= names_of(part)
-        return names
-    return set()
+    names: set[Symbol | str] = set()
+    for leaf in leaves(value):
+        if isinstance(leaf, Expr):
+            names |= leaf.symbols
+        elif isinstance(leaf, Real):
+            names |= leaf.names
+    return names

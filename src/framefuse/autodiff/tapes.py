@@ -17,6 +17,7 @@ from framefuse.autodiff.small_walks import chain_walked
 from framefuse.errors import Stop
 from framefuse.ir.builder import Builder
 from framefuse.ir.graph import Arg, Node, Path
+from framefuse.ir.nested import mapped
 from framefuse.ir.plain import plain
 from framefuse.ir.stops import reason
 from framefuse.ir.target import default_generator
@@ -45,7 +46,7 @@ HOLDERS = (Hole, tuple, list, dict, slice)  # the types of arguments that are ho
 
 
 def filled(value: Value, operands: Sequence[torch.Tensor]) -> Value:
-    """Nested arguments with operands in their holes."""
+    """Nested arguments with operands in their holes, in containers of their own: the call may write them."""
     kind = type(value)
     if kind is Hole:
         return operands[value.index] if value.depth == 0 else Hole(value.index, value.depth - 1)
@@ -60,18 +61,13 @@ def filled(value: Value, operands: Sequence[torch.Tensor]) -> Value:
 
 def hollow(value: Value) -> Value:
     """An argument template with holes in place of its tensors."""
-    kind = type(value)
-    if kind is Arg:
-        return Hole(value.index)
-    if kind is Hole:
-        return Hole(value.index, value.depth + 1)
-    if kind is tuple or kind is list:
-        return kind(hollow(part) for part in value)
-    if kind is dict:
-        return {name: hollow(part) for name, part in value.items()}
-    if kind is slice:
-        return slice(*(hollow(part) for part in (value.start, value.stop, value.step)))
-    return value
+
+    def leaf(part: Value) -> Value:
+        if type(part) is Arg:
+            return Hole(part.index)
+        return Hole(part.index, part.depth + 1) if type(part) is Hole else part
+
+    return mapped(value, leaf)
 
 
 def _run(

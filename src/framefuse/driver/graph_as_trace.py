@@ -15,7 +15,7 @@ from framefuse.driver.ambient import as_recorded
 from framefuse.errors import Stop, UserError
 from framefuse.ir.comparisons import RealRelation, Relation
 from framefuse.ir.facts import Fact, Source, TensorSpec
-from framefuse.ir.nested import symbols_in
+from framefuse.ir.nested import mapped, symbols_in
 from framefuse.ir.numbers import Expr, Real, Symbol, Whole, expr
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
@@ -271,15 +271,13 @@ def _lines(module: torch.fx.GraphModule, first: Line) -> dict[int, tuple[Line, i
 
 def _mapped(value: Value, change: Callable[[Value], Value]) -> Value:
     """Nested arguments or a recipe with other leaves."""
-    if type(value) in (tuple, list):
-        return type(value)(_mapped(part, change) for part in value)
-    if type(value) is dict:
-        return {key: _mapped(part, change) for key, part in value.items()}
-    if type(value) is slice:
-        return slice(*(_mapped(part, change) for part in (value.start, value.stop, value.step)))
-    if isinstance(value, Build):
-        return replace(value, parts=_mapped(value.parts, change), base=_mapped(value.base, change))
-    if isinstance(value, Effect):
-        target, key, content = _mapped((value.target, value.key, value.value), change)
-        return replace(value, target=target, key=key, value=content)
-    return change(value)
+
+    def leaf(part: Value) -> Value:
+        if isinstance(part, Build):
+            return replace(part, parts=_mapped(part.parts, change), base=_mapped(part.base, change))
+        if isinstance(part, Effect):
+            target, key, content = _mapped((part.target, part.key, part.value), change)
+            return replace(part, target=target, key=key, value=content)
+        return change(part)
+
+    return mapped(value, leaf)

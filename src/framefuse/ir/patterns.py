@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from framefuse.ir.builder import Builder, Unprovable
 from framefuse.ir.comparisons import Relation
 from framefuse.ir.graph import Graph, Node
+from framefuse.ir.nested import mapped
 from framefuse.ir.numbers import Expr, Real, Symbol, expr
 from framefuse.ir.ops import CREATE, TABLE, VIEW
 from framefuse.ir.rewrite import replaced
@@ -342,7 +343,7 @@ class _Exchanged:
 
     def _node(self, node: Node, operands: tuple[Node, ...]) -> Node:
         shape = tuple([self._number(size) for size in node.shape])
-        attrs = tuple((name, () if name == "views" else self._number(value)) for name, value in node.attrs)
+        attrs = tuple((name, () if name == "views" else mapped(value, self._number)) for name, value in node.attrs)
         if node.op == "library":
             orders = node.attr("orders")
             operands = tuple(self._lying(each, order) for each, order in zip(operands, orders, strict=True))
@@ -368,12 +369,6 @@ class _Exchanged:
             return value.substitute(self.sizes)
         if isinstance(value, Real):
             return self._real(value)
-        if type(value) in (tuple, list):
-            return type(value)(map(self._number, value))
-        if type(value) is dict:
-            return {key: self._number(part) for key, part in value.items()}
-        if type(value) is slice:
-            return slice(self._number(value.start), self._number(value.stop), self._number(value.step))
         return value
 
     def _real(self, value: Real) -> Value:

@@ -12,6 +12,7 @@ import torch
 
 from framefuse.ir.elements import ELEMENT
 from framefuse.ir.graph import Arg, Graph, Node, Part, Write
+from framefuse.ir.nested import numbers_in
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.ops import TABLE
 from framefuse.ir.source import Line
@@ -299,19 +300,15 @@ def real_text(value: Real) -> str:
 
 def _symbols(value: Value) -> list[Value]:
     """The integer symbols and the names of floats anywhere in nested values."""
-    if isinstance(value, Expr):
-        return sorted(value.symbols, key=str)
-    if isinstance(value, Real):
-        if value.op == "symbol":
-            return [value.args[0]]
-        return [symbol for arg in value.args for symbol in _symbols(arg)] if value.op != "const" else []
-    if isinstance(value, dict):
-        return [symbol for part in value.values() for symbol in _symbols(part)]
-    if isinstance(value, (tuple, list)):
-        return [symbol for part in value for symbol in _symbols(part)]
-    if isinstance(value, slice):
-        return _symbols((value.start, value.stop, value.step))
-    return []
+    found: list[Value] = []
+    for number in numbers_in(value):
+        if isinstance(number, Expr):
+            found += sorted(number.symbols, key=str)
+        elif number.op == "symbol":
+            found.append(number.args[0])
+        elif number.op != "const":
+            found += _symbols(number.args)
+    return found
 
 
 class _Fill(ast.NodeTransformer):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from framefuse.ir.graph import Graph, Node
+from framefuse.ir.nested import mapped
 from framefuse.ir.numbers import Expr, Real
 from framefuse.ir.values import Value
 
@@ -46,22 +47,7 @@ def renamed(graph: Graph, rename: Rename) -> Graph:
 def _node(node: Node, inputs: tuple[Node, ...], rename: Rename) -> Node:
     shape = tuple([rename(size) for size in node.shape])
     strides = node.strides and tuple([rename(stride) for stride in node.strides])
-    attrs = _value(node.attrs, rename)
+    attrs = mapped(node.attrs, lambda value: rename(value) if isinstance(value, (Expr, Real)) else value)
     if attrs is node.attrs and (inputs, shape, strides) == (node.inputs, node.shape, node.strides):
         return node
     return replace(node, inputs=inputs, attrs=attrs, shape=shape, strides=strides)
-
-
-def _value(value: Value, rename: Rename) -> Value:
-    """A value of an attribute, the same object where nothing changes."""
-    if isinstance(value, (Expr, Real)):
-        return rename(value)
-    if type(value) in (tuple, list):
-        parts = [_value(part, rename) for part in value]
-        return value if all(new is old for new, old in zip(parts, value, strict=True)) else type(value)(parts)
-    if type(value) is dict:
-        renamed = {key: _value(part, rename) for key, part in value.items()}
-        return value if all(renamed[key] is part for key, part in value.items()) else renamed
-    if type(value) is slice:
-        return slice(_value(value.start, rename), _value(value.stop, rename), _value(value.step, rename))
-    return value

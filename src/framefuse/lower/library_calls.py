@@ -12,6 +12,7 @@ from framefuse.ir.classes import PLAIN_TENSORS
 from framefuse.ir.dtypes import BOOL, BY_TORCH
 from framefuse.ir.elements import ELEMENT
 from framefuse.ir.graph import Arg, Node
+from framefuse.ir.nested import mapped, numbers_in
 from framefuse.ir.numbers import Expr, Real, Symbol, expr
 from framefuse.ir.stops import reason
 from framefuse.ir.strides import ambiguous, dense_order, dense_strides, order_like
@@ -71,8 +72,8 @@ class LibraryCalls:
         for value in call.unreached:
             replaced[value] = self.builder.detach(replaced.get(value) or self._as_it_lies(value))
         operands: list[Node] = []
-        template = self._template(call.args, operands, replaced)
-        named = self._template(call.kwargs, operands, replaced)
+        template, named = mapped((call.args, call.kwargs), lambda part: self._template(part, operands, replaced))
+        numbered = next(numbers_in((template, named)), None) is not None
         if target == "setitem":
             target = torch.Tensor.__setitem__
         if type(call.result) in (list, tuple) and target is call.target and call.name not in NAMED_PARTS:
@@ -90,7 +91,7 @@ class LibraryCalls:
         if any(self.trace.metas[value].type not in PLAIN_TENSORS for value in refs((call.args, call.kwargs))):
             target = Plainly(target)
         known = _constant(operands) and not sized_by_data(call, self.trace.metas)
-        if shapes is None and known and of_torch(call.target) and not call.random and _no_numbers(template, named):
+        if shapes is None and known and of_torch(call.target) and not call.random and not numbered:
             shapes = [tuple(map(expr, meta.sizes)) for meta in metas]
         random = call.random or sent or not metas
         attrs = (
@@ -106,7 +107,7 @@ class LibraryCalls:
         node = self.builder.opaque("library", tuple(operands), attrs, dtype, (), None, device)
         self.builder.lying[node] = self._open(call, operands, replaced)
         # What eager raises for some contents, sizes or numbers is raised also where nobody reads the result.
-        if random or not TABLE[call.name].total or not _no_numbers(template, named):
+        if random or not TABLE[call.name].total or numbered:
             self.kept.append(node)
         results = []
         for place, (path, meta) in enumerate(zip(paths, metas, strict=True)):
@@ -285,14 +286,6 @@ class LibraryCalls:
             return Arg(operands.index(node))
         if isinstance(value, (Expr, Real)):
             return self.number(value)
-        kind = type(value)
-        if kind is tuple or kind is list:
-            return kind(self._template(part, operands, replaced) for part in value)
-        if kind is dict:
-            return {name: self._template(part, operands, replaced) for name, part in value.items()}
-        if kind is slice:
-            parts = (value.start, value.stop, value.step)
-            return slice(*(self._template(part, operands, replaced) for part in parts))
         if isinstance(value, torch.Tensor):
             raise Stop(reason("unknown-tensor", "an operand of a call", self.builder.line))
         return value
@@ -300,17 +293,3 @@ class LibraryCalls:
 
 def _constant(nodes: Sequence[Node]) -> bool:
     return all(size.constant is not None for node in nodes for size in node.shape)
-
-
-def _no_numbers(*templates: Value) -> bool:
-    """True when no run-time number is among the arguments."""
-    for value in templates:
-        if isinstance(value, (Expr, Real)):
-            return False
-        if isinstance(value, (tuple, list)) and not _no_numbers(*value):
-            return False
-        if isinstance(value, dict) and not _no_numbers(*value.values()):
-            return False
-        if isinstance(value, slice) and not _no_numbers(value.start, value.stop, value.step):
-            return False
-    return True

@@ -14,7 +14,7 @@ from framefuse.ir.dtypes import BY_NAME, BY_TORCH
 from framefuse.ir.elements import ELEMENT
 from framefuse.ir.facts import TensorSpec
 from framefuse.ir.graph import Graph, Late, Node, Output, Write
-from framefuse.ir.nested import numbers_in, symbols_in
+from framefuse.ir.nested import mapped, numbers_in, symbols_in
 from framefuse.ir.numbers import Expr, Real, Symbol, Whole, expr
 from framefuse.ir.stops import reason
 from framefuse.ir.strides import dense_order, dense_strides, irregular
@@ -196,7 +196,7 @@ class _Lowerer:
 
     def _tracked(self, call: Call) -> tuple[Node, ...]:
         """The results of a custom autograd function: what its forward gave."""
-        raw, operands, leaves = (self._argument(part) for part in call.args)
+        raw, operands, leaves = mapped(call.args, self._argument)
         paths = [path for path, _ in _paths(call.result)]
         return with_own_gradient(self.builder, call.target, raw, operands, leaves, paths)
 
@@ -266,8 +266,7 @@ class _Lowerer:
         self.builder.memory = {self.values.contents[value]: self.trace.metas[value] for value in operands}
         self.builder.drawn = []
         try:
-            args = [self._argument(value) for value in call.args]
-            kwargs = {name: self._argument(value) for name, value in call.kwargs.items()}
+            args, kwargs = mapped((call.args, call.kwargs), self._argument)
             result = rule(self.builder, *args, **kwargs) if parts is None else parts.lowered(rule, args, kwargs)
             if call.random != bool(self.builder.drawn) and not isinstance(result, Shapes):
                 raise Unsupported("random")
@@ -307,16 +306,7 @@ class _Lowerer:
             return cast if cast is not None else self.values.contents[value.value]
         if isinstance(value, (Expr, Real)):
             return self._number(value)
-        kind = type(value)
-        if kind is list:
-            return [self._argument(part) for part in value]
-        if kind is tuple or kind is torch.Size:
-            return tuple(self._argument(part) for part in value)
-        if kind is dict:
-            return {name: self._argument(part) for name, part in value.items()}
-        if kind is slice:
-            return slice(self._argument(value.start), self._argument(value.stop), self._argument(value.step))
-        return value
+        return tuple(value) if type(value) is torch.Size else value
 
     def _number(self, value: Expr | Real) -> Value:
         known = value.substitute(self.symbols)
@@ -427,7 +417,7 @@ class _Lowerer:
 
     def _separate(self, call: Call, written: tuple[int, ...], node: Node | None) -> None:
         """Raises Stop where a call reads memory that it writes at other places."""
-        index = self._argument(call.args[1]) if call.target == "setitem" or call.name == "__setitem__" else None
+        index = mapped(call.args[1], self._argument) if call.target == "setitem" or call.name == "__setitem__" else None
         if not commits(call.target) and overlaps(self.builder, self.values, call, written, index, node):
             fact = f"{call.name} reads memory that it writes, where the order of the elements decides."
             raise Stop(reason("in-place", fact, call.line, "Read a clone()."))
@@ -498,7 +488,7 @@ class _Lowerer:
         try:
             if rule is None or call.kwargs:
                 raise Unsupported("no rule")
-            return rule(self.builder, *(self._argument(value) for value in call.args))
+            return rule(self.builder, *mapped(call.args, self._argument))
         except FALLBACK as error:
             self.builder.relations = before
             self.notes.append((call.name, f"{type(error).__name__}: {error}"))
@@ -519,17 +509,7 @@ class _Lowerer:
 
     def _late_argument(self, value: Value) -> Value:
         """An argument of a call that runs after everything else: its tensors stay values of the trace."""
-        if isinstance(value, (Expr, Real)):
-            return self._number(value)
-        kind = type(value)
-        if kind is list or kind is tuple or kind is torch.Size:
-            parts = [self._late_argument(part) for part in value]
-            return parts if kind is list else tuple(parts)
-        if kind is dict:
-            return {name: self._late_argument(part) for name, part in value.items()}
-        if kind is slice:
-            return slice(*(self._late_argument(part) for part in (value.start, value.stop, value.step)))
-        return value
+        return mapped(value, lambda part: self._number(part) if isinstance(part, (Expr, Real)) else part)
 
     def _check_relations(self) -> None:
         assumed = self.trace.assumptions

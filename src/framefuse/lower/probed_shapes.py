@@ -11,6 +11,7 @@ import torch
 
 from framefuse.ir.builder import Shape
 from framefuse.ir.comparisons import Relation
+from framefuse.ir.nested import mapped, numbers_in
 from framefuse.ir.numbers import Expr, Real, Symbol, expr
 from framefuse.ir.trace import Call, Ref, TensorMeta
 from framefuse.ir.values import Value
@@ -50,7 +51,7 @@ def probed(
     known_to_torch = of_torch(call.target) or isinstance(call.target, OVERLOADS)
     if FORMS not in sys.modules or call.random or not known_to_torch or sized_by_data(call, known):
         return None
-    numbers = [number(value) for value in _numbers((call.args, call.kwargs))]
+    numbers = [number(value) for value in numbers_in((call.args, call.kwargs))]
     seen: dict[Expr, None] = {}
     for size in (*(size for shape in operands.values() for size in shape), *numbers):
         if isinstance(size, Expr) and size.constant is None:
@@ -171,21 +172,13 @@ def _run(
         if isinstance(value, (Expr, Real)):
             here = number(value)
             return here.evaluate(values) if isinstance(here, Expr) else here
-        kind = type(value)
-        if kind is tuple or kind is list:
-            return kind(given(part) for part in value)
-        if kind is dict:
-            return {key: given(part) for key, part in value.items()}
-        if kind is slice:
-            return slice(given(value.start), given(value.stop), given(value.step))
-        if isinstance(value, torch.device):
-            return torch.device("meta")
-        return value
+        return torch.device("meta") if isinstance(value, torch.device) else value
 
     try:
         with torch.no_grad(), torch._C.DisableTorchFunction(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return [tuple(tensor.shape) for tensor in _tensors(call.target(*given(call.args), **given(call.kwargs)))]
+            args, kwargs = mapped((call.args, call.kwargs), given)
+            return [tuple(tensor.shape) for tensor in _tensors(call.target(*args, **kwargs))]
     except Exception:  # whatever a form without data raises, the user's own among them
         return None
 
@@ -204,18 +197,6 @@ def _line(values: Sequence[int], seen: Iterable[Expr], points: Sequence[Sizes]) 
         ):
             return size * slope + (values[0] - slope * at[0])
     return None
-
-
-def _numbers(value: Value) -> Iterator[Expr | Real]:
-    if isinstance(value, (Expr, Real)):
-        yield value
-    elif isinstance(value, dict):
-        yield from _numbers(tuple(value.values()))
-    elif isinstance(value, slice):
-        yield from _numbers((value.start, value.stop, value.step))
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _numbers(part)
 
 
 def _tensors(value: Value) -> Iterator[torch.Tensor]:

@@ -17,6 +17,7 @@ from framefuse.errors import Stop
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.elements import ELEMENT
 from framefuse.ir.facts import Source
+from framefuse.ir.nested import mapped, numbers_in
 from framefuse.ir.numbers import (
     C_FUNCTIONS,
     Atom,
@@ -122,8 +123,7 @@ class _Writer:
         return Captured(module, tuple(self.feeds), outputs)
 
     def _call(self, call: Call) -> None:
-        args = tuple(self._argument(value) for value in call.args)
-        kwargs = {name: self._argument(value) for name, value in call.kwargs.items()}
+        args, kwargs = mapped((call.args, call.kwargs), self._argument)
         node = self._node(call, args, kwargs)
         node.meta["stack_trace"] = str(call.line) if call.line else None
         node.meta.update(line=call.line, region=call.region)
@@ -164,14 +164,6 @@ class _Writer:
             return self._real(value)
         if isinstance(value, Source):
             raise Stop(reason("argument", f"the object {value}, in the graph of a backend", self.trace.line))
-        if type(value) is tuple:
-            return tuple([self._argument(item) for item in value])
-        if type(value) is list:
-            return [self._argument(item) for item in value]
-        if type(value) is dict:
-            return {key: self._argument(item) for key, item in value.items()}
-        if type(value) is slice:
-            return slice(*(self._argument(part) for part in (value.start, value.stop, value.step)))
         constant: Argument = value
         return constant
 
@@ -404,15 +396,8 @@ def _free_numbers(trace: Trace, size_of: Mapping[Symbol, tuple[int, int]]) -> li
                 numbers[value] = None
             for arg in value.args:
                 visit(arg)
-        elif isinstance(value, (tuple, list)):
-            for item in value:
-                visit(item)
-        elif isinstance(value, dict):
-            visit(list(value.values()))
-        elif isinstance(value, slice):
-            visit((value.start, value.stop, value.step))
 
     for call in trace.calls:
-        visit(call.args)
-        visit(call.kwargs)
+        for number in numbers_in((call.args, call.kwargs)):
+            visit(number)
     return list(numbers)

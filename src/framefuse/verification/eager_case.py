@@ -11,6 +11,7 @@ import torch
 import torch.fx
 from torch.overrides import TorchFunctionMode
 
+from framefuse.ir.nested import mapped
 from framefuse.ir.source import Line
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 from framefuse.verification.case import Case
@@ -48,7 +49,7 @@ class _Calls(TorchFunctionMode):
         self, func: Function, types: Sequence[type], args: Arguments = (), kwargs: Keywords | None = None
     ) -> Value:
         keywords = kwargs or {}
-        arguments = self._argument(args), self._argument(keywords)
+        arguments = mapped((args, keywords), self._argument)
         found = func(*args, **keywords)
         if any(True for _ in tensors(found)) or getattr(func, "__name__", "") == "__setitem__":
             self._result(found, self._node(func, *arguments))
@@ -62,15 +63,8 @@ class _Calls(TorchFunctionMode):
     def _argument(self, value: Value) -> Value:
         if isinstance(value, torch.Tensor):
             return self._known(value)
-        if type(value) in (list, tuple):
-            return type(value)(map(self._argument, value))
-        if isinstance(value, tuple):  # sizes, and results with names
-            return tuple(map(self._argument, value))
-        if type(value) is dict:
-            return {key: self._argument(part) for key, part in value.items()}
-        if type(value) is slice:
-            return slice(*map(self._argument, (value.start, value.stop, value.step)))
-        return value
+        # Sizes, and results with names.
+        return mapped(tuple(value), self._argument) if isinstance(value, tuple) else value
 
     def _known(self, tensor: torch.Tensor) -> torch.fx.Node:
         if id(tensor) not in self.nodes:

@@ -13,6 +13,7 @@ from framefuse.autodiff.rules.adjoints import ADJOINTS
 from framefuse.autodiff.tapes import filled, hollow
 from framefuse.ir.builder import Builder
 from framefuse.ir.graph import Arg, Node, Path
+from framefuse.ir.nested import leaves
 from framefuse.ir.values import Value
 
 # Their result is linear in their first operand, and takes no arithmetic. The others are positions, masks and numbers.
@@ -87,14 +88,5 @@ def reads_border(node: Node) -> bool:
 
 def _again(node: Node, index: int) -> bool:
     """Whether the operand is read at a second place."""
-    return _count((node.attr("args"), node.attr("kwargs")), index) != 1
-
-
-def _count(value: Value, index: int) -> int:
-    if isinstance(value, Arg):
-        return value.index == index
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, slice):
-        value = (value.start, value.stop, value.step)
-    return sum(_count(part, index) for part in value) if isinstance(value, (tuple, list)) else 0
+    named = leaves((node.attr("args"), node.attr("kwargs")))
+    return sum(isinstance(leaf, Arg) and leaf.index == index for leaf in named) != 1

@@ -8,22 +8,23 @@ from dataclasses import dataclass, field
 
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import MOVES, Split, operand_index
-from framefuse.fuse.addressing.layout import Order, estimate, lies_in, preferred_orders
+from framefuse.fuse.addressing.layout import Order, preferred_orders
 from framefuse.fuse.addressing.ranges import ZERO
 from framefuse.fuse.addressing.strided import Strides, View, strided
 from framefuse.fuse.graph.results import wanted
 from framefuse.fuse.grouping import kept
+from framefuse.fuse.grouping.call_views import CallViews
 from framefuse.fuse.grouping.cells import Cell, Group, scanned_axes
 from framefuse.fuse.grouping.coordinates import divided, loops_of
 from framefuse.fuse.grouping.groups import Groups, strides_of
-from framefuse.fuse.grouping.library_items import may_see_views
 from framefuse.fuse.grouping.precedence import Precedence
 from framefuse.fuse.grouping.products import product_order, product_view
 from framefuse.fuse.grouping.reductions import inner_index, may_join_reduction, reads_across, reads_reduction
 from framefuse.fuse.grouping.work import NUMBER, Weight, points, weights
 from framefuse.fuse.setting import Setting
 from framefuse.ir.graph import Graph, Node
-from framefuse.ir.numbers import Expr, Real, Symbol
+from framefuse.ir.nested import symbols_in
+from framefuse.ir.numbers import Symbol
 from framefuse.ir.ops import TABLE
 from framefuse.ir.values import Value
 
@@ -150,53 +151,9 @@ class Grouping:
         for result in results:
             self.home[result] = group
             self.publish(result, group)
+        lying = CallViews(self.graph, self.setting, self.strides_of, results)
         for number, operand in enumerate(node.inputs):
-            self.read(group, node, number, self.operand_view(node, number, operand))
-
-    def operand_view(self, node: Node, number: int, operand: Node) -> View | None:
-        """How a call takes an operand without a copy: as eager gave it, or so that its result lies as eager's."""
-        order, eager = node.attr("orders")[number], dict(node.attr("views")).get(number)
-        inside = may_see_views(node)
-        if not inside and eager is None and (order is not None or not self.prefers_views(node)):
-            return None
-        view = strided(operand, self.strides_of, self.graph.hints)
-        if view is None or view.is_whole:
-            return view
-        if eager is not None and self.lies_as(view, eager):
-            return view if self.repays_view(node, view, inside) else None
-        if not inside and view.base.op == "input":
-            return None  # the call may keep it: it is not to hold what the user may write
-        # Torch lays its results out as its operands lie.
-        return view if _runs_along(view, order) and lies_in(view, order, self.graph.hints) else None
-
-    def repays_view(self, node: Node, view: View, inside: bool) -> bool:
-        """Whether a view costs less than a copy of it, which lies so that libraries read it fast; one that a call may
-        keep costs a call itself.
-        """
-        hints, target = self.graph.hints, self.setting.targets(node.device)
-        size = points(view.node, hints)
-        axes = zip(view.node.shape, view.strides, strict=True)
-        strides = [estimate(stride, hints) for axis, stride in axes if estimate(axis, hints) > 1]
-        if 0 in strides:  # of what a copy would have more elements
-            return True
-        on_cpu = target is not None and not target.tiles
-        if on_cpu and not inside and size * view.node.dtype.size * costs.COPIED[0] < costs.VIEW:
-            return False
-        made = sum(points(result, hints) for result in self.results.get(node, ()))
-        return min(strides, default=1) == 1 or made < size // costs.READS_FEW
-
-    def lies_as(self, view: View, strides: Sequence[int]) -> bool:
-        """Whether a view has recorded strides, but for dimensions of one point."""
-        rows = zip(view.node.shape, view.strides, strides, strict=True)
-        hints = self.graph.hints
-        return all(estimate(size, hints) == 1 or estimate(own, hints) == other for size, own, other in rows)
-
-    def prefers_views(self, node: Node) -> bool:
-        """Whether a call that may keep its operands takes one that was a view under eager too as a tensor over the
-        memory of its base, which costs less than a kernel that copies it; what writes its operands takes a copy.
-        """
-        target = self.setting.targets(node.device)
-        return target is not None and target.launch > costs.VIEW and not getattr(node.attr("target"), "commits", False)
+            self.read(group, node, number, lying.view(node, number, operand))
 
     def call_group(self, node: Node) -> Group:
         if node not in self.calls:
@@ -389,7 +346,7 @@ class Grouping:
 
     def await_numbers(self, group: Group, values: object) -> None:
         """Lets the group run after the calls that set numbers in these values."""
-        for named in _symbols(values) if self.callers else ():
+        for named in symbols_in(values) if self.callers else ():
             for symbol in self.graph.values.get(named, named.expr).symbols:  # calls name the trace's own symbols
                 if symbol in self.callers:
                     self.precedence.state(self.call_group(self.callers[symbol]), group)
@@ -597,25 +554,3 @@ class Grouping:
     def _place(self, group: Group) -> int:
         nodes = [group.node] if group.node is not None else group.roots
         return max(self.position[node] for node in nodes)
-
-
-def _runs_along(view: View, order: Order | None) -> bool:
-    """Whether neighbours of the last dimension, or of that which is innermost in the order that eager's own had, are
-    neighbours in memory.
-    """
-    if not view.strides:
-        return False
-    return view.strides[-1].constant == 1 or (order is not None and view.strides[order[-1]].constant == 1)
-
-
-def _symbols(value: object) -> set[Symbol]:
-    """The symbols in nested numbers."""
-    if isinstance(value, (Expr, Real)):
-        return set(value.symbols)
-    if isinstance(value, (tuple, list)):
-        return {symbol for part in value for symbol in _symbols(part)}
-    if isinstance(value, dict):
-        return _symbols(list(value.values()))
-    if isinstance(value, slice):
-        return _symbols((value.start, value.stop, value.step))
-    return set()
