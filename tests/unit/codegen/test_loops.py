@@ -336,7 +336,7 @@ def test_a_size_of_zero_as_divisor_does_not_trap():
 # ---- other machines
 
 NARROW = {
-    "avx2": replace(host(), vector_bytes=32, masked_bytes=4, scalef=False),
+    "avx2": replace(host(), vector_bytes=32, masked_bytes=4, scalef=False, stores_masked=False),
     "unmasked": replace(host(), vector_bytes=16, masked_bytes=0, scalef=False),
 }
 
@@ -352,6 +352,15 @@ def test_narrow_vectors_and_scalar_tails(target, cols):
         ours, theirs = [b.clone() for b in memory], [b.clone() for b in memory]
         assert run(kernel, ours, [3, cols], 2, target) == interpret(kernel, theirs, [3, cols]) == 0
         torch.testing.assert_close(ours, theirs)
+    heavy = k.load("x0", k.I)
+    for op in ("tanh", "log1p", "neg", "exp"):
+        heavy = k.apply(op, heavy)
+    for value in (heavy, k.apply("lt", heavy, k.const(0.5))):
+        kernel = k.pointwise([FLOAT32], value)
+        memory = [random(cols, FLOAT32).abs(), torch.zeros(cols + 1, dtype=value.dtype.torch)]
+        theirs = [b.clone() for b in memory]
+        assert run(kernel, memory, [cols], 2, target) == interpret(kernel, theirs, [cols]) == 0
+        torch.testing.assert_close(memory, theirs)
     row = k.pointwise([BFLOAT16], k.load("x0", k.I, BFLOAT16))
     for count in (cols, cols + 32):
         memory = [random(count, BFLOAT16), torch.zeros(count, dtype=torch.bfloat16)]

@@ -319,8 +319,7 @@ class Loops:
 
         def turn(index: Reg) -> None:
             starts = [index] + [b.op("i64", 0, f"add nsw i64 {index.name}, {k * count}") for k in range(1, unroll)]
-            masks = [None if limit is None else self._mask(limit, s, count) for s in starts]
-            groups = [Group(*pair) for pair in zip(starts, masks, strict=True)]
+            groups = [Group(s) if limit is None else self._first_lanes(limit, s, count) for s in starts]
             values.lanes = Lanes(statement.axis, values.depth, count, groups)
             values.bind(statement.axis, values.fresh("axis", INT64, None, values.depth, varying=True))
             self.statements(statement.body)
@@ -330,13 +329,14 @@ class Loops:
         self.turns(start, end, count * unroll, fed, scope, None, turn)
         values.lanes = saved
 
-    def _mask(self, limit: Reg, start: Reg, count: int) -> Reg:
-        """The lanes whose iteration comes before ``limit``."""
+    def _first_lanes(self, limit: Reg, start: Reg, count: int) -> Group:
+        """A vector whose lanes are on where their iteration comes before ``limit``."""
         b = self.b
         narrow = "i32" if count <= 16 else "i16"
         left = b.intrinsic("smin", b.sub(limit, start), b.const(count, "i64"))
         left = b.intrinsic("smax", left, b.const(0, "i64"))
-        return b.compare("ult", b.iota(narrow, count), b.splat(b.convert("trunc", left, narrow), count))
+        mask = b.compare("ult", b.iota(narrow, count), b.splat(b.convert("trunc", left, narrow), count))
+        return Group(start, mask, left)
 
     # ---- scratch rows
 

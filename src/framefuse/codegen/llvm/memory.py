@@ -123,6 +123,26 @@ class Memory:
         assert found is not None
         return found
 
+    def write_first(self, b: Builder, name: str, pointer: Reg, value: Reg, count: Reg) -> None:
+        """Stores the first ``count`` lanes of ``value``, at most all: so many at once as each power of two in it."""
+        dtype = self.areas[name].dtype
+        if dtype.kind == "bool":
+            value = b.convert("zext", value, "i8")
+        size, zero = value.lanes, b.const(0, "i64")
+
+        def stored(part: Reg) -> list[Reg]:
+            b.line(f"store {part}, {pointer}, align {dtype.size}")
+            return []
+
+        every = value
+        b.guarded(b.compare("ne", b.bit_and(count, b.const(size, "i64")), zero), [], lambda: stored(every))
+        while size > 1:
+            size //= 2
+            is_on = b.compare("ne", b.bit_and(count, b.const(size, "i64")), zero)
+            low, high = b.half_of(value, upper=False), b.half_of(value, upper=True)
+            after = b.address(value.elem, pointer, b.const(size, "i64"))
+            value, pointer = b.guarded(is_on, [low, pointer], lambda: [*stored(low), high, after])
+
     def write(self, b: Builder, name: str, row: bool, pointer: Reg, value: Reg, mask: Reg | None) -> None:
         """Stores the lanes of ``value`` that are on."""
         dtype = self.areas[name].dtype

@@ -28,8 +28,9 @@ MASKED_UNROLL = ((100, 4), (150, 3), (400, 2))
 # instructions it has a main loop too, and a tail of single vectors. softplus of 200 rows of 13: 2.5 times as fast, of
 # long rows 1.0. Likewise what calls functions, whose code does not grow and whose latency nothing hides.
 SPLIT = 150
-# Where the machine masks no elements of a size, a mask is a branch a lane: from so many instructions on that takes less
-# than computing what is left of a row one by one (AVX2, softmax of float16 in rows of 29: 2.5 to 3 times as fast).
+# Where the machine masks no elements of a size, a mask is a branch a lane, and a masked store of AVX2 takes as long as
+# 20 plain ones: from so many instructions on that takes less than computing what is left of a row one by one (AVX2,
+# softmax of float16 in rows of 29: 2.5 to 3 times as fast; below it, a scaled row of 17 float32 2.5 times as slow).
 BRANCHES = 12
 
 
@@ -55,12 +56,14 @@ def vector_shape(loop: Loop, target: Target, repeated: bool) -> Shape:
     lanes = max(2, target.vector_bytes // _element(dtypes))
     work = sum(_instructions(value) for value in values)
     stored = [value.dtype for value in values if isinstance(value, Load)]
-    stored += [s.value.dtype for s in statements(loop.body) if isinstance(s, Store)]
-    fits = target.masked_bytes > 0 and all(dtype.size >= target.masked_bytes for dtype in stored)
+    written = [s.value.dtype for s in statements(loop.body) if isinstance(s, Store)]
+    fits = target.masked_bytes > 0 and all(dtype.size >= target.masked_bytes for dtype in (*stored, *written))
     masked = fits or (target.masked_bytes > 0 and work >= BRANCHES)
     constant = loop.extent.constant if loop.kind is LoopKind.VECTOR else None
     if masked and constant is not None and constant <= lanes:
         return Shape(lanes, 1, False, True)
+    if written and not target.stores_masked and work < BRANCHES:
+        masked = fits = False
     if fits and work >= MASKED:
         if any(map(_called, values)) or (repeated and work <= SPLIT):
             return Shape(lanes, 2, True, True)

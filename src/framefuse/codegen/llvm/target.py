@@ -15,9 +15,9 @@ class Target:
 
     ``masked_bytes`` is the smallest element that masked loads and stores handle (0: none, tails are scalar loops).
     ``scalef`` is true where ``2**n`` is one vector instruction, ``bfloats`` where rounding to bfloat16 is one (which
-    makes zeros of denormals). ``sleef`` says that vectors may call SLEEF's functions, which libtorch brings: without
-    them each lane calls the C library. ``supported`` is false where float arithmetic would
-    call library functions; kernels are then not compiled.
+    makes zeros of denormals). ``stores_masked`` is false where a masked store takes as long as many others. ``sleef``
+    says that vectors may call SLEEF's functions, which libtorch brings: without them each lane calls the C library.
+    ``supported`` is false where float arithmetic would call library functions; kernels are then not compiled.
     """
 
     triple: str
@@ -29,6 +29,7 @@ class Target:
     supported: bool = True
     bfloats: bool = False
     sleef: bool = True
+    stores_masked: bool = True
 
     @property
     def key(self) -> str:
@@ -54,7 +55,7 @@ def host() -> Target:
         bfloats = has("avx512bf16")
         return Target(triple, cpu, features, vector_bytes=64, masked_bytes=1, scalef=True, bfloats=bfloats)
     if has("avx2", "fma", "f16c"):
-        return Target(triple, cpu, features, vector_bytes=32, masked_bytes=4, scalef=False)
+        return Target(triple, cpu, features, vector_bytes=32, masked_bytes=4, scalef=False, stores_masked=False)
     arm = triple.startswith(("aarch64", "arm64"))
     return Target(triple, cpu, features, vector_bytes=16, masked_bytes=0, scalef=False, supported=arm)
 

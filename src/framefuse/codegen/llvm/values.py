@@ -57,10 +57,13 @@ class Scope:
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """One vector's worth of iterations: the first one's ``start`` and the lanes that are on (None: all)."""
+    """One vector's worth of iterations: the first one's ``start``, the lanes that are on (None: all) and how many these
+    are, the first ones.
+    """
 
     start: Reg
-    mask: Reg | None
+    mask: Reg | None = None
+    count: Reg | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -448,7 +451,10 @@ class Values:
             if self.lanes is None:
                 self.memory.write_one(self.b, buffer, self.get(args[0]), register)
                 continue
-            on = self.lanes.groups[group].mask
+            on, count = self.lanes.groups[group].mask, self.lanes.groups[group].count
+            if how == "row" and count is not None and not self.b.target.stores_masked:
+                self.memory.write_first(self.b, buffer, self.pointer(how, args, group), register, count)
+                continue
             if how == "one":
                 # Every lane writes the same place: the last one stays, as in a serial loop.
                 register = self.b.splat(register, self.lanes.count)

@@ -13,7 +13,7 @@ from framefuse.ir.dtypes import BFLOAT16, FLOAT32, FLOAT64
 from framefuse.ir.loops import Loop, LoopKind, Store
 from framefuse.ir.numbers import expr
 
-AVX2 = replace(REFERENCE, vector_bytes=32, masked_bytes=4)
+AVX2 = replace(REFERENCE, vector_bytes=32, masked_bytes=4, stores_masked=False)
 
 
 def shape(*ops, repeated, dtype=FLOAT32, target=REFERENCE):
@@ -43,6 +43,11 @@ def test_small_elements_that_the_machine_cannot_mask_end_in_single_vectors():
     assert light == Shape(8, 4, main=True, masked=False, singles=True)
     assert heavy == Shape(8, 4, main=True, masked=True, singles=True)  # a branch a lane takes less than one by one
     assert not shape("tanh", repeated=True, target=AVX2).singles
+
+
+def test_masked_stores_that_take_long_are_left_out_of_light_loops():
+    assert shape("neg", repeated=True, target=AVX2) == Shape(8, 4, main=True, masked=False, singles=True)
+    assert shape("tanh", repeated=True, target=AVX2).masked
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
