@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from framefuse.codegen.llvm.builder import Builder, Reg, type_text
+from framefuse.codegen.llvm.builder import BITS, Builder, Reg, type_text
 from framefuse.codegen.llvm.casts import HELD
 from framefuse.errors import CompilerBug
 from framefuse.ir.dtypes import DType
@@ -125,23 +125,25 @@ class Memory:
 
     def write_first(self, b: Builder, name: str, pointer: Reg, value: Reg, count: Reg) -> None:
         """Stores the first ``count`` lanes of ``value``, at most all: so many at once as each power of two in it."""
-        dtype = self.areas[name].dtype
-        if dtype.kind == "bool":
+        if self.areas[name].dtype.kind == "bool":
             value = b.convert("zext", value, "i8")
-        size, zero = value.lanes, b.const(0, "i64")
+        left, at, lanes = value, pointer, value.lanes
+        self._first(b, count, value, pointer, [])
+        while lanes > 1:
+            lanes //= 2
+            low, high = b.half_of(left, upper=False), b.half_of(left, upper=True)
+            behind = b.address(value.elem, at, b.const(lanes, "i64"))
+            left, at = self._first(b, count, low, at, [(low, high), (at, behind)])
 
-        def stored(part: Reg) -> list[Reg]:
-            b.line(f"store {part}, {pointer}, align {dtype.size}")
-            return []
+    def _first(self, b: Builder, count: Reg, part: Reg, pointer: Reg, moved: list[tuple[Reg, Reg]]) -> list[Reg]:
+        """Stores ``part`` if its lanes are a power of two in ``count``, and then gives the second of each pair."""
+        is_on = b.compare("ne", b.bit_and(count, b.const(part.lanes or 1, "i64")), b.const(0, "i64"))
 
-        every = value
-        b.guarded(b.compare("ne", b.bit_and(count, b.const(size, "i64")), zero), [], lambda: stored(every))
-        while size > 1:
-            size //= 2
-            is_on = b.compare("ne", b.bit_and(count, b.const(size, "i64")), zero)
-            low, high = b.half_of(value, upper=False), b.half_of(value, upper=True)
-            after = b.address(value.elem, pointer, b.const(size, "i64"))
-            value, pointer = b.guarded(is_on, [low, pointer], lambda: [*stored(low), high, after])
+        def stored() -> list[Reg]:
+            b.line(f"store {part}, {pointer}, align {BITS[part.elem] // 8}")
+            return [after for _, after in moved]
+
+        return b.guarded(is_on, [before for before, _ in moved], stored)
 
     def write(self, b: Builder, name: str, row: bool, pointer: Reg, value: Reg, mask: Reg | None) -> None:
         """Stores the lanes of ``value`` that are on."""
