@@ -34,11 +34,12 @@ TWICE_CELLS = 4  # and in more places of one kernel
 # 8 x 256 x 56 x 56: never 0.5, 0.15 0.7; of 8 x 64 x 56 x 56: never 0.5, 0.15 0.9.
 WIDENED = 1 << 20, 0.3
 CPU_WINDOW, GPU_WINDOW = (64, 0.12), (64, 0.6)  # places of a window, and what an element costs that is computed at each
-# What a GPU computes again in each kernel that reads it, instead of writing it: its bytes, and what it may cost. Not
-# measured but counted: layer norm both ways of 16384 x 4096 moves 0.94 GB in place of 2.0 in bfloat16, and 1.9 in place
-# of 2.1 in float32. More from narrower elements where a reader waits for memory anyway: a softmax of 300 rows of
-# 300,000 in float16 0.46 and 0.26 ms (H100). Not from as wide ones: a U-Net with softmax in float32 0.98 and 1.40 ms.
-GPU_AGAIN = 1 << 20, 0.3, 1.0
+# What a GPU computes again in each kernel that reads it, instead of writing it: its bytes, what it may cost, and what
+# it may cost where a reader waits for memory. Not measured but counted: layer norm both ways of 16384 x 4096 moves 0.94
+# GB in place of 2.0 in bfloat16, and 1.9 in place of 2.1 in float32. More from narrower elements where a reader waits
+# for memory anyway: a softmax of 300 rows of 300,000 in float16 0.46 and 0.26 ms (H100). Not from as wide ones: a U-Net
+# with softmax in float32 0.98 and 1.40 ms.
+GPU_AGAIN, GPU_AGAIN_TIME, GPU_AGAIN_WAITING = 1 << 20, 0.3, 1.0
 RARE = 64  # elements that read one of a smaller value, from which its own arithmetic costs them nothing
 ANYWHERE = 0.2  # below this a value that loads nothing is computed wherever it is used
 REPEATED = 0.5  # up to this a value is computed again at each point of loops that it does not vary along

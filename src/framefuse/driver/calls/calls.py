@@ -25,7 +25,7 @@ from framefuse.driver.programs.programs import keeps
 from framefuse.driver.programs.records import VERSION, Unstorable, read, written
 from framefuse.guards.check import Texts
 from framefuse.guards.versions import unchanged
-from framefuse.ir.facts import Assumptions
+from framefuse.ir.facts import Assumptions, Fact
 from framefuse.ir.guards import Guards, KeptGuards
 from framefuse.ir.trace import Build, Trace
 from framefuse.ir.values import Arguments, Function, Keywords, Value
@@ -139,31 +139,31 @@ def _written(
     _check_constants([trace.result, trace.effects])
     kept = replace(trace, assumptions=replace(trace.assumptions, facts=()), seconds={})
     payload = written([kept, program.key, program.strangers], writing.described)
-    rest = written_rest(facts, (), writing)
-    made = [(writing.source(fact.source), fact.value) for fact in facts if fact.kind == "code"]
-    objects = len(writing.objects)
-    digest, functions = _digests(writing, made)
+    facts_alone = _with_digests(writing, facts, ())
+    objects, program_of_guards = len(writing.objects), None
     try:
         stated = replace(assumptions, facts=facts)
         program_of_guards, reasons = written_guards(stated, tuple(guards.register_of), writing)
-        rest_with_reasons = written_rest(facts, reasons, writing)
-        digest, functions = _digests(writing, made)
-        rest = rest_with_reasons
+        rest, digest, functions = _with_digests(writing, facts, reasons)
     except Exception as error:  # Unstorable, mostly: they are built anew
         logger.debug("the guards of %s are not kept: %s: %s", trace.name, type(error).__name__, error)
         writing.forget(objects)
-        program_of_guards = None
+        program_of_guards, (rest, digest, functions) = None, facts_alone
     if not unchanged(guards):
         raise Unstorable("a class that has changed since")
     parts = (writing.hows, writing.steps, digest, functions, payload, rest, program_of_guards)
     return marshal.dumps(parts, VERSION)
 
 
-def _digests(writing: Writing, made: Sequence[tuple[int, Made]]) -> tuple[bytes, list[tuple[int, bytes]]]:
-    """A digest of all objects, and one for each function that facts watch."""
+def _with_digests(
+    writing: Writing, facts: Sequence[Fact], reasons: Sequence[object]
+) -> tuple[bytes, bytes, list[tuple[int, bytes]]]:
+    """The facts and reasons, a digest of all objects, and one for each function that facts watch."""
+    rest = written_rest(facts, reasons, writing)
+    made: list[tuple[int, Made]] = [(writing.source(fact.source), fact.value) for fact in facts if fact.kind == "code"]
     descriptions = Descriptions(writing.numbers)
     digest = descriptions.digest(_named(writing.objects, writing.hows))
-    return digest, [(number, descriptions.function(value)) for number, value in made]
+    return rest, digest, [(number, descriptions.function(value)) for number, value in made]
 
 
 def _check_constants(parts: Sequence[Value]) -> None:

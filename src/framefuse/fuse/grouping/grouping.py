@@ -289,8 +289,8 @@ class Grouping:
             return False
         size = node.dtype.size
         waits = weight.bytes < size and any(not group.reduces and group.rows is None for group in users)
-        cheap = weight.time <= costs.GPU_AGAIN[1 + waits]
-        return cheap and weight.bytes <= size and points(node, self.graph.hints) * size >= costs.GPU_AGAIN[0]
+        cheap = weight.time <= (costs.GPU_AGAIN_WAITING if waits else costs.GPU_AGAIN_TIME)
+        return cheap and weight.bytes <= size and points(node, self.graph.hints) * size >= costs.GPU_AGAIN
 
     def slides(self, node: Node, cells: Sequence[tuple[Group, Cell]]) -> bool:
         """Whether one kernel reads a cheap value at places with constant distances, as the elements of a window: the
