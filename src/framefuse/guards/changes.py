@@ -11,7 +11,7 @@ import torch
 from framefuse import _native
 from framefuse.guards.instructions import is_dense, same_atom
 from framefuse.guards.source_nodes import MISSING
-from framefuse.ir.facts import Assumptions, Input, Source, TensorSpec, before_ones
+from framefuse.ir.facts import BY_CONTENT, Assumptions, Fact, Input, Source, TensorSpec, before_ones
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
@@ -25,7 +25,8 @@ def moving(known: Iterable[Assumptions], arguments: Sequence[Value]) -> frozense
     now, or are free already.
 
     The next recording makes them symbols: a number that changed once will change again. Of a string it holds what the
-    program asks. A tensor among them has a stride that was held because elements lay near (capture/recording), and has
+    program asks. A container among them, that a long-lived object has, was another one: what it holds is what
+    counts. A tensor among them has a stride that was held because elements lay near (capture/recording), and has
     another one now, or lay densely and does not now, or was a column (sizes of 1 at the end) and is none now.
     """
     sources: set[Source] = set()
@@ -34,6 +35,9 @@ def moving(known: Iterable[Assumptions], arguments: Sequence[Value]) -> frozense
         for fact in assumptions.facts:
             if fact.kind in FREE:
                 sources.add(fact.source)
+            elif fact.kind in ("is", "type") and not fact.source.is_argument:
+                if _is_another(fact, arguments, values):
+                    sources.add(fact.source)
             elif fact.kind in NUMBERS and fact.source not in sources:
                 now = value_at(fact.source, arguments, values)
                 if type(now) is NUMBERS[fact.kind] and not same_atom(now, fact.value):
@@ -44,6 +48,16 @@ def moving(known: Iterable[Assumptions], arguments: Sequence[Value]) -> frozense
                     sources.add(fact.source)
         sources.update(entry.source for entry in assumptions.inputs if _lies_otherwise(entry, arguments, values))
     return frozenset(sources)
+
+
+def _is_another(fact: Fact, arguments: Sequence[Value], values: dict[Source, Value]) -> bool:
+    """Whether a container that was held to its identity is another one now, or may be any already."""
+    if fact.kind == "type":
+        return issubclass(fact.value, BY_CONTENT)
+    if not issubclass(type(fact.value), BY_CONTENT):
+        return False
+    now = value_at(fact.source, arguments, values)
+    return type(now) is type(fact.value) and now is not fact.value
 
 
 def _lies_otherwise(entry: Input, arguments: Sequence[Value], values: dict[Source, Value]) -> bool:

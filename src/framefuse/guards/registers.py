@@ -13,7 +13,7 @@ from framefuse.guards.arithmetic import Arithmetic
 from framefuse.guards.members import Dicts, Members
 from framefuse.guards.source_nodes import MISSING, Instruction, Node, Nodes, Part, held_below, resolve
 from framefuse.ir.comparisons import RealRelation, Relation
-from framefuse.ir.facts import Assumptions, Fact, Source, TensorSpec
+from framefuse.ir.facts import BY_CONTENT, Assumptions, Fact, Source, TensorSpec
 from framefuse.ir.numbers import Expr, Real, Symbol, Whole
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
@@ -93,18 +93,22 @@ class Builder:
         """Makes sure that the program checks the identity of what ``node`` holds; False where that is no long-lived
         object.
 
-        A tensor, or a tuple or list of which only the type is stated, is not held to its identity unless a fact says
+        A tensor, or a container of which only the type is stated, is not held to its identity unless a fact says
         so: another one of its kind will do.
         """
         if node.settled:
             return True
         held = resolve(node)
-        if held is MISSING or (not node.stated and (_is_tensor(held) or self.types.get(id(node)) in BY_CONTENT)):
+        if held is MISSING or (not node.stated and (_is_tensor(held) or self._by_content(node))):
             return False
         if node.base is not None:
             self.settle(node.base)
         self.pin(node)
         return True
+
+    def _by_content(self, node: Node) -> bool:
+        kind = self.types.get(id(node))
+        return kind is not None and issubclass(kind, BY_CONTENT)
 
     def pin(self, node: Node) -> None:
         """Loads the node and compares it with the object that it must be."""
@@ -327,5 +331,4 @@ def resolve_again(node: Node) -> Value:
     return MISSING if node.base is None else held_below(node)
 
 
-BY_CONTENT = (tuple, list)  # whose identity a fact says, or nobody does
 FAST = frozenset(("item", "func", "self"))  # what of a holder may never change

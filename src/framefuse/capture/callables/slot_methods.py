@@ -124,3 +124,12 @@ def _of_range(name: str) -> None:
 
 for _name in ("__iter__", "__next__", "__length_hint__"):
     _of_range(_name)
+
+
+@special(tuple.__new__)
+def _named_tuple(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    """A named tuple of a tuple that the call made, in which run-time numbers stay such."""
+    if kwargs or len(args) != 2 or type(args[1]) is not tuple or machine.recorder.sources.knows(args[1]):
+        return MISSING
+    frame.stack.append(tuple.__new__(*args))
+    return None

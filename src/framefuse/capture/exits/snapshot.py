@@ -195,7 +195,7 @@ class _Taker:
             self.sources.fact(source, "length", 0)
             return Part("const", value)
         if source is not None:
-            if source.is_argument or kind is types.CellType:
+            if self.sources.changes(value) or kind is types.CellType:
                 return self.leaf(value)
             if is_a(value, CODE_LIKE) or is_a(value, torch.nn.Module):
                 self.sources.fact(source, "is", value, id(value)) if source.kind != "object" else None

@@ -271,7 +271,7 @@ class Journal:
         for value, source in known:
             if source.kind != "dict" and type(value) not in ATOMS:
                 alike.setdefault(type(value), []).append((value, source))
-        arguments = {kind: [pair for pair in pairs if pair[1].is_argument] for kind, pairs in alike.items()}
+        changing = {kind: [pair for pair in pairs if sources.changes(pair[0])] for kind, pairs in alike.items()}
         owners = {id(source): value for value, source in reversed(known)}
         for holder in written.values():
             own = sources.source_of(holder)
@@ -283,7 +283,7 @@ class Journal:
                 holder = owners[id(own)]
             if own.kind == "dict":
                 continue
-            for other, source in (alike if own.is_argument else arguments).get(type(holder), ()):
+            for other, source in (alike if sources.changes(holder) else changing).get(type(holder), ()):
                 if other is not holder:
                     sources.fact(own, "different", source)
 

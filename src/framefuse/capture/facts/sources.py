@@ -21,7 +21,7 @@ from framefuse.capture.facts.settings import Setting
 from framefuse.capture.facts.texts import text
 from framefuse.capture.program.bound import BOUND_KINDS
 from framefuse.ir.classes import immutable, written_in_c
-from framefuse.ir.facts import Fact, Source
+from framefuse.ir.facts import BY_CONTENT, Fact, Source
 from framefuse.ir.numbers import Real, Symbol
 from framefuse.ir.numpy_numbers import is_numpy_number
 from framefuse.ir.own_class import is_a
@@ -74,6 +74,8 @@ class Sources:
         self.resumed = False
         self.volatile: set[int] = set()
         self.moving_tuples: set[int] = set()  # tuples that stand for others with other numbers
+        self.moved: set[int] = set()  # containers that stand for others, as those of arguments do
+        self.moved_places: set[Source] = set()
         # Ids and keys for which a fact was stated: the same question comes many times.
         self.stated_types: set[int] = set()
         self.stated_versions: set[int] = set()
@@ -113,7 +115,17 @@ class Sources:
     def holds(self, value: Value) -> bool:
         """Whether facts hold an object that existed before the call to its identity, wherever it is met."""
         entry = self.known.get(id(value))
-        return entry is not None and is_held(*entry)
+        return entry is not None and self._is_held(*entry)
+
+    def changes(self, value: Value) -> bool:
+        """Whether another object may stand for a known one at the next call: it is on the path of an argument, or in a
+        place where a call found another one before.
+        """
+        entry = self.known.get(id(value))
+        return entry is not None and (entry[1].is_argument or id(value) in self.moved)
+
+    def _is_held(self, value: Value, source: Source) -> bool:
+        return is_held(value, source) and id(value) not in self.moved
 
     def note_setting(self, setting: Setting) -> None:
         """Notes that the call set a context variable."""
@@ -263,12 +275,19 @@ class Sources:
         try:
             entry = self.known.get(id(value))
             argument = source.is_argument
+            if entry is None and not argument and self.host.moving and self._is_moved(source, value):
+                self.known[id(value)] = (value, source)
+                self.stated_types.add(id(value))
+                self.fact(source, "type", type(value))
+                self.moved.add(id(value))
+                self.moved_places.add(source)
+                return
             if entry is None and not argument and is_plain(type(value)):
                 self.known[id(value)] = (value, source)
                 self.fact(source, "is", value, id(value))
                 return
             if entry is not None and entry[1] is not source:
-                if argument or entry[1].is_argument:
+                if argument or self.changes(value):
                     self.fact(source, "same", entry[1])
                 elif issubclass(type(value), torch.Tensor):
                     self.fact(source, "same", entry[1])
@@ -312,6 +331,10 @@ class Sources:
                         self.guard_value(Source("getattr", source, name), getattr(value, name))
         except Exception as fault:
             self.host.fault(fault)
+
+    def _is_moved(self, source: Source, value: Value) -> bool:
+        """Whether any tuple, list or dict of this type will do where this one stands."""
+        return issubclass(type(value), BY_CONTENT) and (source in self.host.moving or source.base in self.moved_places)
 
     def forget_readings(self) -> None:
         """Code ran out of sight: whatever is read from now on is a new reading with facts of its own."""
@@ -385,7 +408,7 @@ class Sources:
             entry = self.known.get(id(value))
             if entry is not None:
                 self.told_apart[id(value)] = entry
-                if not is_held(*entry):  # one of another type may be equal to what it is compared with
+                if not self._is_held(*entry):  # one of another type may be equal to what it is compared with
                     self.guard_type(value)
             elif is_a(value, torch.Tensor):
                 self.host.compared(value)
@@ -401,7 +424,7 @@ class Sources:
             for value, source in self.told_apart.values():
                 kinds.setdefault(type(value), []).append((value, source))
             for entries in kinds.values():
-                if len(entries) > 1 and not all(is_held(value, source) for value, source in entries):
+                if len(entries) > 1 and not all(self._is_held(value, source) for value, source in entries):
                     (_, first), *others = entries
                     self.fact(first, "distinct", tuple([source for _, source in others]), "")
         except Exception as fault:
@@ -411,7 +434,7 @@ class Sources:
         """``id(value)`` of a known object: a run-time number where another object may stand in its place."""
         held, source = self.known[id(value)]
         place = (id(value), "address", None)
-        if is_held(held, source) or not self.host.alive:
+        if self._is_held(held, source) or not self.host.alive:
             self.tell_apart(value)  # from those whose number moves
             self.tied = True
             return id(value)
@@ -463,7 +486,7 @@ class Sources:
             entry = self.known.get(id(holder))
             if entry is not None and self.host.alive and not issubclass(type(holder), (type, types.FunctionType)):
                 self.stated_types.add(id(holder))
-                if not (issubclass(type(holder), CONTAINERS) and immutable(type(holder)) and is_held(holder, entry[1])):
+                if not (issubclass(type(holder), CONTAINERS) and immutable(type(holder)) and self._is_held(*entry)):
                     self.fact(entry[1], "type", type(holder))  # of Python's own containers another fact tells it
         except Exception as fault:
             self.host.fault(fault)
@@ -496,7 +519,7 @@ class Sources:
     def is_fixed_number(self, number: Value) -> bool:
         """Whether a number of NumPy is the same at each call: this call made it, or facts hold the object."""
         entry = self.known.get(id(number))
-        return entry is None or is_held(*entry)
+        return entry is None or self._is_held(*entry)
 
     def _fixed(self, value: Value) -> bool:
         fixed = is_a(value, (*CODE_LIKE, torch.Tensor, slice, range, types.MethodType))

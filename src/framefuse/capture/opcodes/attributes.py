@@ -126,6 +126,9 @@ def binary_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
         if type(key) is slice:
             key = _plain(key)
         if recorder.sources.knows(holder) and type(key) is slice:
+            if (part := _known_part(machine, holder, key)) is not None:
+                frame.stack.append(part)
+                return None
             recorder.contents.guard_shallow_contents(holder)
         if kind is dict:
             compared(machine, key)
@@ -181,6 +184,19 @@ SCHEDULED = frozenset(("lr", "momentum", "weight_decay", "betas"))
 def _is_scheduled(frame: Frame, key: Value) -> bool:
     """Whether one of torch's optimizers reads what a scheduler may have set: it only computes with it."""
     return type(key) is str and key in SCHEDULED and frame.globals.get("__name__", "").startswith("torch.optim.")
+
+
+def _known_part(machine: Machine, holder: Value, key: slice) -> Value | None:
+    """A part of a known tuple or list that the call did not change: numbers in it stay as free as they are there."""
+    contents = machine.recorder.contents
+    if type(holder) not in (tuple, list) or contents.has_changed(holder):
+        return None
+    part = holder[key]
+    if part is holder:
+        return None
+    contents.guard_length(holder)
+    places = range(*key.indices(len(holder)))
+    return type(holder)([contents.item(holder, place, value) for place, value in zip(places, part, strict=True)])
 
 
 def _index(machine: Machine, key: Value) -> Value:

@@ -135,10 +135,11 @@ def _identity(machine: Machine, left: Value, right: Value) -> None:
             return
         recorder.kill("argument", "the identity of numbers")
         return
-    a, b = recorder.sources.source_of(left), recorder.sources.source_of(right)
+    sources = recorder.sources
+    a, b = sources.source_of(left), sources.source_of(right)
     if is_a(left, torch.Tensor) and is_a(right, torch.Tensor) and (a is None or b is None):
         recorder.compared(left, right)
-    if a is not None and b is not None and left is not right and (a.is_argument or b.is_argument):
+    if a is not None and b is not None and left is not right and (sources.changes(left) or sources.changes(right)):
         recorder.sources.fact(a, "different", b)
     elif (a is None) != (b is None) and recorder.alive:
         recorder.sources.guard_type(left if b is None else right)
