@@ -225,8 +225,7 @@ class _Writer:
         elif isinstance(item, AllocStep):
             yield from self.memory(item.slot)
         elif isinstance(item, CallStep):
-            behind = plan.steps[number + 1] if number + 1 < len(plan.steps) else None
-            yield from self.call(item, behind if isinstance(behind, NumbersStep) else None)
+            yield from self.call(item)
         elif isinstance(item, NumbersStep):
             yield from self.further(item)
         elif isinstance(item, ReleaseStep):
@@ -268,7 +267,7 @@ class _Writer:
                 failing = line.lstrip().startswith("return fail(")
                 yield line.replace("return", "{", 1).replace(");", "); goto failed; }") if failing else line
 
-    def call(self, item: CallStep, behind: NumbersStep | None) -> Iterator[str]:
+    def call(self, item: CallStep) -> Iterator[str]:
         if is_idle(item) or any(out in self.shown for _, out in item.outs):
             return
         called = read(self.plan, item)
@@ -277,13 +276,11 @@ class _Writer:
             yield from self.sorted(called)
             return
         if isinstance(called, Matrices):
-            yield from self.sizes(called)
-            yield from self.further(behind) if behind is not None else ()
+            yield from self.matrices(called)
+            return
         yield from self.memory(called.out)
         if isinstance(called, Placed):
             yield from self.placed(called)
-        elif isinstance(called, Matrices):
-            yield from self.matrices(called)
         elif isinstance(called, Exponentials):
             yield from self.exponentials(called)
         elif isinstance(called, Convolution):
@@ -329,39 +326,39 @@ class _Writer:
         yield f"                          p[{item.out}], to}};"
         yield "      if (place_at(model, &of)) goto failed; }"
 
-    def sizes(self, item: Matrices) -> Iterator[str]:
-        """Sets the sizes of what is computed of matrices: the larger ones of the batches, those of the last operand."""
-        slots = self.plan.slots
-        rank = len(slots[item.input].sizes) - 2
-        for number, d in item.sizes:
-            operands = [slots[slot].sizes for slot in (item.right, item.input) if slot is not None]
-            given = [sizes[d] for sizes in operands if d < len(sizes)]
-            one = f"n[{given[0]}].i"
-            both = d < rank and len(given) > 1
-            size = f"{one} == 1 ? n[{given[1]}].i : {one}" if both else one
-            yield f"    n[{number}].i = {size};"
-
     def matrices(self, item: Matrices) -> Iterator[str]:
         """Each matrix of the batch; what is 1 in a dimension of the batch stands still there."""
         slots = self.plan.slots
-        out, left = slots[item.out], slots[item.input]
+        left, right = slots[item.input], None if item.right is None else slots[item.right]
         rank = len(left.sizes) - 2
-        right = left if item.right is None else slots[item.right]
-        vector = len(right.sizes) < len(left.sizes)
+        written = [(slot, wide) for slot, wide in zip(item.outs, item.ranks, strict=True) if slot is not None]
+        for slot, _ in written:
+            yield from self.memory(slot)
 
         def strides(name: str, slot: Slot) -> str:
             steps = [f"n[{stride}].i" for stride in slot.strides]
-            pairs = zip(slot.sizes[:rank], steps[:rank], strict=True) if len(steps) >= rank + 2 else ()
+            pairs = zip(slot.sizes[:rank], steps[:rank], strict=True)
             still = [f"n[{size}].i == 1 ? 0 : {step}" for size, step in pairs]
-            return f"const int64_t {name}[] = {{{', '.join([*still, *steps[len(still) :], '0'])}}};"
+            return f"const int64_t {name}[] = {{{', '.join([*still, *steps[rank:], '0', '0'])}}};"
 
-        columns = "1" if vector else f"n[{right.sizes[-1]}].i"
-        yield f"    {{ {self.array('sizes', out.sizes)} {strides('of_a', left)} {strides('of_b', right)}"
-        yield f"      {self.array('to', (*out.strides,))}" if not vector else f"      {strides('to', out)}"
-        given = "NULL" if item.right is None else f"p[{item.right}]"
-        size = BY_NAME[out.dtype].size
-        shape = f"{rank}, {size}, sizes, n[{left.sizes[-1]}].i, {columns}"
-        yield f"      const matrices of = {{{shape}, p[{item.input}], of_a, {given}, of_b, p[{item.out}], to}};"
+        def sizes(slot: Slot) -> list[str]:
+            return [*(f"n[{size}].i" for size in slot.sizes[rank:]), "1", "1"][:2]
+
+        yield f"    {{ {self.array('sizes', slots[written[0][0]].sizes)} {strides('of_a', left)}"
+        beside = "0, NULL, NULL"
+        if right is not None:
+            yield f"      {strides('of_b', right)}"
+            beside = f"{sizes(right)[1]}, p[{item.right}], of_b"
+        outs = []
+        for k, out in enumerate(item.outs):
+            if out is None:
+                outs.append("{NULL, NULL, 0, 0}")
+                continue
+            yield f"      {strides(f'to_{k}', slots[out])}"
+            outs.append(f"{{p[{out}], to_{k}, {', '.join(sizes(slots[out]))}}}")
+        size = BY_NAME[left.dtype].size
+        yield f"      const matrices of = {{{rank}, {size}, sizes, {', '.join(sizes(left))}, p[{item.input}], of_a,"
+        yield f"          {beside}, {{{', '.join(outs)}}}}};"
         yield f"      if (each_matrix(model, &of, {item.work})) goto failed; }}"
 
     def exponentials(self, item: Exponentials) -> Iterator[str]:

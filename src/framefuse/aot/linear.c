@@ -1,14 +1,21 @@
-/* Systems of linear equations, determinants and Cholesky's factors of batches of small matrices, and sums of
- * exponentials along a dimension, all in double precision. */
+/* Systems of linear equations, determinants and Cholesky's factors of batches of matrices, and sums of exponentials
+ * along a dimension, all in double precision. */
+
+typedef struct { char *data; const int64_t *strides; int64_t rows, columns; } matrix_out; /* NULL: nobody reads it */
 
 typedef struct {
     int ndim, bytes; /* dimensions of the batch, bytes of an element */
     const int64_t *sizes;
-    int64_t rows, columns; /* of the result */
+    int64_t rows, columns;
     const char *a; const int64_t *a_strides;
+    int64_t b_columns; /* it has as many rows */
     const char *b; const int64_t *b_strides; /* NULL: there is none */
-    char *out; const int64_t *out_strides;
+    matrix_out out[3];
 } matrices;
+
+/* Computes the results r, row by row, of one matrix and what stands beside it; both may be overwritten. `more` has room
+ * for two matrices of its sizes and two of the smaller one, and for eight vectors. */
+typedef int one_matrix(framefuse_model *model, const matrices *of, double *a, double *b, double *const *r, double *more);
 
 static double real_at(const char *data, int64_t at, int bytes)
 {
@@ -23,16 +30,17 @@ static void put_real(char *data, int64_t at, int bytes, double value)
         ((float *)data)[at] = (float)value;
 }
 
-/* Gives a, n by n, to its triangle by exchanges of rows, and does the same with b, n by m; the determinant. */
-static double eliminated(double *a, double *b, int64_t n, int64_t m)
+/* Brings a, n by n, to its triangle by exchanges of rows, and does the same with b, n by m. 1 or -1 as these change the
+ * determinant; 0 where that is 0. */
+static int eliminated(double *a, double *b, int64_t n, int64_t m)
 {
-    double determinant = 1;
+    int sign = 1;
     for (int64_t k = 0; k < n; k++) {
         int64_t top = k;
         for (int64_t i = k + 1; i < n; i++)
             if (fabs(a[i * n + k]) > fabs(a[top * n + k]))
                 top = i;
-        determinant *= top == k ? a[top * n + k] : -a[top * n + k];
+        sign = top == k ? sign : -sign;
         if (a[top * n + k] == 0)
             return 0;
         for (int64_t j = 0; top != k && j < n; j++) {
@@ -53,11 +61,13 @@ static double eliminated(double *a, double *b, int64_t n, int64_t m)
                 b[i * m + j] -= factor * b[k * m + j];
         }
     }
-    return determinant;
+    return sign;
 }
 
-static int solve_one(framefuse_model *model, double *a, double *b, int64_t n, int64_t m)
+static int solve_one(framefuse_model *model, const matrices *of, double *a, double *b, double *const *r, double *more)
 {
+    (void)more;
+    int64_t n = of->rows, m = of->b_columns;
     eliminated(a, b, n, m);
     for (int64_t k = 0; k < n; k++)
         if (a[k * n + k] == 0)
@@ -69,11 +79,45 @@ static int solve_one(framefuse_model *model, double *a, double *b, int64_t n, in
                 value -= a[k * n + i] * b[i * m + j];
             b[k * m + j] = value / a[k * n + k];
         }
+    memcpy(r[0], b, (size_t)(n * m) * sizeof *b);
     return 0;
 }
 
-static int factor_one(framefuse_model *model, const double *a, double *b, int64_t n)
+/* A triangle alone: what is no number on its diagonal gives what is no number. */
+static int below_one(framefuse_model *model, const matrices *of, double *a, double *b, double *const *r, double *more)
 {
+    (void)model, (void)more;
+    int64_t n = of->rows, m = of->b_columns;
+    for (int64_t k = 0; k < n; k++)
+        for (int64_t j = 0; j < m; j++) {
+            double value = b[k * m + j];
+            for (int64_t i = 0; i < k; i++)
+                value -= a[k * n + i] * r[0][i * m + j];
+            r[0][k * m + j] = value / a[k * n + k];
+        }
+    return 0;
+}
+
+static int above_one(framefuse_model *model, const matrices *of, double *a, double *b, double *const *r, double *more)
+{
+    (void)model, (void)more;
+    int64_t n = of->rows, m = of->b_columns;
+    for (int64_t k = n; k-- > 0;)
+        for (int64_t j = 0; j < m; j++) {
+            double value = b[k * m + j];
+            for (int64_t i = k + 1; i < n; i++)
+                value -= a[k * n + i] * r[0][i * m + j];
+            r[0][k * m + j] = value / a[k * n + k];
+        }
+    return 0;
+}
+
+static int factor_one(framefuse_model *model, const matrices *of, double *a, double *unused, double *const *r,
+                      double *more)
+{
+    (void)unused, (void)more;
+    int64_t n = of->rows;
+    double *b = r[0];
     for (int64_t k = 0; k < n; k++)
         for (int64_t i = 0; i < n; i++) {
             double value = a[i * n + k];
@@ -86,39 +130,81 @@ static int factor_one(framefuse_model *model, const double *a, double *b, int64_
     return 0;
 }
 
-enum work { SOLVE, FACTOR, DETERMINANT };
-
-static int each_matrix(framefuse_model *model, const matrices *of, enum work work)
+static int determinant_one(framefuse_model *model, const matrices *of, double *a, double *b, double *const *r,
+                           double *more)
 {
-    int64_t place[DIMENSIONS] = {0}, n = of->rows, m = of->columns;
+    (void)model, (void)more;
+    double determinant = eliminated(a, b, of->rows, 0);
+    for (int64_t k = 0; determinant != 0 && k < of->rows; k++)
+        determinant *= a[k * of->rows + k];
+    r[0][0] = determinant;
+    return 0;
+}
+
+/* The sign of the determinant, and the logarithm of its size. */
+static int logarithm_one(framefuse_model *model, const matrices *of, double *a, double *b, double *const *r,
+                         double *more)
+{
+    (void)model, (void)more;
+    double sign = eliminated(a, b, of->rows, 0), sum = sign == 0 ? -INFINITY : 0;
+    for (int64_t k = 0; sign != 0 && k < of->rows; k++) {
+        double each = a[k * of->rows + k];
+        sign = each != each ? each : each < 0 ? -sign : sign;
+        sum += log(fabs(each));
+    }
+    if (r[0])
+        r[0][0] = sign;
+    if (r[1])
+        r[1][0] = sum;
+    return 0;
+}
+
+#include "decompositions.c"
+
+static void read_matrix(double *to, int64_t rows, int64_t columns, const char *from, int64_t at,
+                        const int64_t *strides, int bytes)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            to[i * columns + j] = real_at(from, at + i * strides[0] + j * strides[1], bytes);
+}
+
+static int each_matrix(framefuse_model *model, const matrices *of, one_matrix *one)
+{
+    int64_t place[DIMENSIONS] = {0}, m = of->rows, n = of->columns, less = m < n ? m : n, most = m < n ? n : m;
     int last = of->ndim, bytes = of->bytes;
     for (int d = 0; d < last; d++)
         if (of->sizes[d] == 0)
             return 0;
-    if (scratch(model, (n * n + n * m + 1) * (int64_t)sizeof(double)))
+    int64_t room = m * n + m * of->b_columns + 2 * m * n + 2 * less * less + 8 * most + 8;
+    for (int k = 0; k < 3; k++)
+        room += 2 * of->out[k].rows * of->out[k].columns;
+    if (scratch(model, room * (int64_t)sizeof(double)))
         return -1;
-    double *a = model->scratch, *b = a + n * n;
+    double *a = model->scratch, *b = a + m * n, *more = b + m * of->b_columns, *r[3];
+    for (int k = 0; k < 3; k++) {
+        r[k] = of->out[k].data ? more : NULL;
+        more += of->out[k].rows * of->out[k].columns;
+    }
     for (;;) {
-        int64_t a_at = 0, b_at = 0, out_at = 0;
+        int64_t a_at = 0, b_at = 0, at[3] = {0};
         for (int d = 0; d < last; d++) {
             a_at += place[d] * of->a_strides[d];
             b_at += of->b ? place[d] * of->b_strides[d] : 0;
-            out_at += place[d] * of->out_strides[d];
+            for (int k = 0; k < 3; k++)
+                at[k] += r[k] ? place[d] * of->out[k].strides[d] : 0;
         }
-        for (int64_t i = 0; i < n; i++)
-            for (int64_t j = 0; j < n; j++)
-                a[i * n + j] = real_at(of->a, a_at + i * of->a_strides[last] + j * of->a_strides[last + 1], bytes);
-        for (int64_t i = 0; of->b && i < n; i++)
-            for (int64_t j = 0; j < m; j++)
-                b[i * m + j] = real_at(of->b, b_at + i * of->b_strides[last] + j * of->b_strides[last + 1], bytes);
-        if (work == DETERMINANT)
-            put_real(of->out, out_at, bytes, eliminated(a, b, n, 0));
-        else if (work == SOLVE ? solve_one(model, a, b, n, m) : factor_one(model, a, b, n))
+        read_matrix(a, m, n, of->a, a_at, of->a_strides + last, bytes);
+        if (of->b)
+            read_matrix(b, m, of->b_columns, of->b, b_at, of->b_strides + last, bytes);
+        if (one(model, of, a, b, r, more))
             return -1;
-        for (int64_t i = 0; work != DETERMINANT && i < n; i++)
-            for (int64_t j = 0; j < m; j++)
-                put_real(of->out, out_at + i * of->out_strides[last] + j * of->out_strides[last + 1], bytes,
-                         b[i * m + j]);
+        for (int k = 0; k < 3; k++)
+            for (int64_t i = 0; r[k] && i < of->out[k].rows; i++)
+                for (int64_t j = 0; j < of->out[k].columns; j++)
+                    put_real(of->out[k].data,
+                             at[k] + i * of->out[k].strides[last] + j * of->out[k].strides[last + 1], bytes,
+                             r[k][i * of->out[k].columns + j]);
         int d = last - 1;
         while (d >= 0 && ++place[d] == of->sizes[d])
             place[d--] = 0;

@@ -88,15 +88,15 @@ class Placed:
 @dataclass(frozen=True, slots=True)
 class Matrices:
     """What is computed of each matrix of a batch, by the name that C has for it; ``right`` stands beside it in a
-    system of equations, and is a vector where it has one dimension. ``sizes`` are numbers that take sizes of the
-    result, each with its dimension.
+    system of equations, and is a vector where it has one dimension less. ``outs`` are the results, None where nobody
+    reads one, of so many dimensions each as ``ranks`` says beside the batch's.
     """
 
     work: str
-    out: int
+    outs: tuple[int | None, ...]
+    ranks: tuple[int, ...]
     input: int
     right: int | None
-    sizes: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,14 @@ class Joined:
 
 
 Called = Convolution | Part | Joined | Elements | Sorted | Placed | Matrices | Exponentials
-MATRICES = {torch.linalg.solve: "SOLVE", torch.linalg.cholesky: "FACTOR", torch.linalg.det: "DETERMINANT"}
+# What C computes of matrices, with the dimensions that its results have beside the batch's.
+MATRICES: dict[Any, tuple[str, tuple[int, ...]]] = {
+    torch.linalg.solve: ("solve", (2,)), torch.linalg.solve_triangular: ("below", (2,)),
+    torch.linalg.cholesky: ("factor", (2,)), torch.linalg.det: ("determinant", (0,)),
+    torch.linalg.slogdet: ("logarithm", (0, 0)), torch.linalg.qr: ("qr", (2, 2)),
+    torch.linalg.eigh: ("eigen", (1, 2)), torch.linalg.svd: ("singular", (2, 1, 2)),
+    torch.linalg.matrix_exp: ("exponential", (2,)),
+}  # fmt: skip
 EXPONENTIALS = (torch.logcumsumexp, torch.Tensor.logcumsumexp)
 SORTS = (torch.sort, torch.Tensor.sort)
 FIRST = (torch.topk, torch.Tensor.topk)
@@ -138,8 +145,8 @@ def read(plan: Plan, step: CallStep) -> Called | str:
         called = _sorted(plan, step, ("k", "dim", "largest", "sorted"))
     elif step.function in PLACES and not step.binds and len(step.outs) == 1:
         called = _placed(plan, step, PLACES[step.function])
-    elif step.function in MATRICES and len(step.outs) == 1:
-        called = _matrices(plan, step, MATRICES[step.function])
+    elif step.function in MATRICES and not step.binds and step.outs:
+        called = _matrices(plan, step, *MATRICES[step.function])
     elif not step.binds and len(step.outs) == 1 and step.outs[0][0] == ():
         if step.name in NAMES and step.function in _forms(step.name):
             called = _convolution(plan, step, NAMES[step.name])
@@ -261,17 +268,35 @@ def _placed(plan: Plan, step: CallStep, name: str) -> Placed | str | None:
     return Placed(met, step.outs[0][1], input, dim % rank, places, terms)
 
 
-def _matrices(plan: Plan, step: CallStep, work: str) -> Matrices | None:
-    """Equations, a factor or a determinant of matrices, given by position alone."""
-    ((_, out),) = step.outs
-    if step.kwargs or any(kind != "tensor" for kind, *_ in step.args) or plan.slots[out].dtype not in CONVOLVED:
+# What calls on matrices are told by name where C has it: else the form of the function made another call of it.
+TOLD_OF_MATRICES = {
+    "full_matrices": (True, False), "mode": ("reduced", "complete"), "upper": (True, False), "UPLO": ("L",),
+    "left": (True,), "unitriangular": (False,),
+}  # fmt: skip
+
+
+def _matrices(plan: Plan, step: CallStep, work: str, ranks: tuple[int, ...]) -> Matrices | str | None:
+    """Equations, factors and the like of matrices, given by position alone."""
+    told = {name: constant(value) for name, value in step.kwargs}
+    if any(value not in TOLD_OF_MATRICES.get(name, ()) for name, value in told.items()):
         return None
+    if any(kind != "tensor" for kind, *_ in step.args) or (work == "factor" and told.get("upper")):
+        return None
+    results = {path[-1] if path else 0: out for path, out in step.outs}
+    outs = tuple(results.get(place) for place in range(len(ranks)))
     slots = [arg[1] for arg in step.args]
-    ranks = [len(plan.slots[slot].sizes) for slot in slots]
-    if work == "SOLVE" and ranks not in ([2, 1], [ranks[0], ranks[0]]):  # else a vector may be meant as a matrix
+    if any(plan.slots[slot].dtype not in CONVOLVED for slot in (*slots, *results.values())):
+        return f"{step.name} of {plan.slots[slots[0]].dtype} has no kernel"
+    sizes = [len(plan.slots[slot].sizes) for slot in slots]
+    if work == "solve" and sizes not in ([2, 1], [sizes[0], sizes[0]]):  # else a vector may be meant as a matrix
         return None
-    right = slots[1] if work == "SOLVE" else None
-    return Matrices(work, out, slots[0], right, tuple((number, d) for _, d, number in step.binds))
+    if work == "below":
+        if sizes[0] != sizes[1]:
+            return None
+        work = "above" if told["upper"] else work
+    if len(slots) > 1:
+        ranks = (sizes[1] - sizes[0] + 2,)
+    return Matrices(f"{work}_one", outs, ranks, slots[0], slots[1] if len(slots) > 1 else None)
 
 
 def _exponentials(plan: Plan, step: CallStep) -> Exponentials | str | None:

@@ -35,6 +35,9 @@ class Shown:
     numbers: tuple[Number, ...]
 
 
+TURNED = {"mT": Shown("transpose", (-2, -1)), "T": Shown("reversed", ())}  # attributes
+
+
 class Unreadable(Exception):
     """A call is none of those that there is code for."""
 
@@ -69,6 +72,8 @@ def shown_by(step: CallStep) -> dict[int, tuple[int, tuple[Shown, ...]]]:
         if name in PARTS and step.function == getattr(torch.Tensor, name).__get__:
             way = Shown("as_real", ()), Shown("select", (-1, PARTS[name]))
             return {out: (base, way) for _, out in step.outs}
+        if name in TURNED and step.function == getattr(torch.Tensor, name).__get__:
+            return {out: (base, (TURNED[name],)) for _, out in step.outs}
         if name not in READERS or not _is_torchs(step.function, name):
             return {}
         reader, names = READERS[name]
@@ -198,6 +203,7 @@ READERS: dict[str, tuple[Callable[..., tuple[Shown, ...]], tuple[str, ...]]] = {
     "swapdims": (_one("transpose", "dim0", "dim1"), ("dim0", "dim1")),
     "movedim": (_movedim, ("source", "destination")),
     "moveaxis": (_movedim, ("source", "destination")),
+    "diagonal": (_one("diagonal", "offset", "dim1", "dim2", offset=0, dim1=0, dim2=1), ("offset", "dim1", "dim2")),
     "permute": (_all("permute"), ("*",)),
     "expand": (_all("expand"), ("*",)),
     "select": (_one("select", "dim", "index"), ("dim", "index")),

@@ -2,6 +2,7 @@
  * convolutions. The program itself stands behind it in one translation unit. */
 #include "framefuse.h"
 
+#include <float.h>
 #include <limits.h>
 #include <math.h>
 #include <pthread.h>

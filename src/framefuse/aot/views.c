@@ -211,6 +211,41 @@ static int view_transpose(framefuse_model *model, view *v, const int64_t *a, int
     return 0;
 }
 
+static int view_reversed(framefuse_model *model, view *v, const int64_t *a, int count)
+{
+    view old = *v;
+    (void)model, (void)a, (void)count;
+    for (int d = 0; d < v->ndim; d++) {
+        v->sizes[d] = old.sizes[v->ndim - 1 - d];
+        v->strides[d] = old.strides[v->ndim - 1 - d];
+    }
+    return 0;
+}
+
+/* Offset and two dimensions: the places where they are equal, or as far apart, become the last dimension. */
+static int view_diagonal(framefuse_model *model, view *v, const int64_t *a, int count)
+{
+    int rows = dimension(a[1], v->ndim), columns = dimension(a[2], v->ndim), kept = 0;
+    view old = *v;
+    (void)count;
+    if (rows < 0 || columns < 0 || rows == columns)
+        return no_view(model);
+    int64_t down = a[0] < 0 ? -a[0] : 0, right = a[0] > 0 ? a[0] : 0;
+    int64_t high = old.sizes[rows] - down, wide = old.sizes[columns] - right;
+    int64_t size = high < wide ? high : wide;
+    for (int d = 0; d < old.ndim; d++)
+        if (d != rows && d != columns) {
+            v->sizes[kept] = old.sizes[d];
+            v->strides[kept++] = old.strides[d];
+        }
+    v->sizes[kept] = size > 0 ? size : 0;
+    v->strides[kept] = old.strides[rows] + old.strides[columns];
+    v->ndim = kept + 1;
+    if (size > 0)
+        v->data += (down * old.strides[rows] + right * old.strides[columns]) * v->element;
+    return 0;
+}
+
 /* The same elements with other sizes, of which one may be -1, as far as strides can say so. */
 static int view_view(framefuse_model *model, view *v, const int64_t *a, int count)
 {

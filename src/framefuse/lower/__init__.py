@@ -17,6 +17,7 @@ from framefuse.lower import (  # noqa: F401  importing a family registers its ru
     known_shapes,
     logic,
     losses,
+    matrix_shapes,
     normalisation,
     pointwise,
     pooling,

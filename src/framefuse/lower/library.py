@@ -240,7 +240,8 @@ def element_on(tensor: torch.Tensor, device: str) -> torch.Tensor:
 KINDS = ("cpu", "cuda")  # the device types whose autocast calls tell
 
 # Calls that give a tuple of named parts, always the same number of them.
-NAMED_PARTS = frozenset(name.removeprefix("linalg_").rstrip("_") for name in dir(torch.return_types))
+_NAMED = [name.rstrip("_") for name in dir(torch.return_types)]
+NAMED_PARTS = frozenset((*_NAMED, *(name.removeprefix("linalg_") for name in _NAMED)))
 
 
 @dataclass(frozen=True, slots=True)

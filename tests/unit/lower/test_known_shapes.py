@@ -41,6 +41,15 @@ def of_numbers(x):
     return *few, *many, torch.tensor([True, False]) | (x.sum() > 0)
 
 
+def of_matrices(x):
+    square = x @ x.mT + torch.eye(x.shape[-2])
+    q, r = torch.linalg.qr(x)
+    factor, values = torch.linalg.cholesky(square), torch.linalg.svd(x, full_matrices=False)[1]
+    solved = torch.linalg.solve(square, x) @ x.mT, torch.cholesky_solve(x, factor).reshape(x.shape) + 1
+    alike = torch.linalg.inv(square) @ x, (q @ r).reshape(-1), torch.linalg.pinv(x).mT @ x.mT
+    return *solved, *alike, values.sum(-1) * torch.logdet(square), torch.linalg.eigvalsh(square).reshape(-1, 1) + 1
+
+
 @pytest.mark.parametrize("function", [patches, folded, windows, listed, counted, areas, of_numbers])
 def test_other_sizes(function):
     fast = framefuse.compile(function, fullgraph=True)
@@ -49,6 +58,14 @@ def test_other_sizes(function):
         x = torch.randn(sizes)
         torch.testing.assert_close(fast(x), function(x))
     assert state.dispatch.hits >= 3, (state.reasons, len(state.products))
+
+
+def test_what_is_computed_of_matrices():
+    fast = framefuse.compile(of_matrices, fullgraph=True)
+    for sizes in ((2, 4, 9), (2, 4, 9), (3, 5, 11), (5, 2, 7)):
+        x = torch.randn(sizes, dtype=torch.float64)
+        torch.testing.assert_close(fast(x), of_matrices(x))
+    assert fast.__framefuse__.dispatch.hits == 3
 
 
 def test_products_of_integers():

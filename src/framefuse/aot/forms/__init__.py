@@ -11,6 +11,7 @@ from collections.abc import Hashable, Mapping
 from framefuse.aot.forms import (  # noqa: F401 - each fills the table
     arrangements,
     convolutions,
+    decompositions,
     fourier,
     linear_equations,
     ordering,

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from framefuse.aot.forms.decompositions import svdvals
 from framefuse.aot.forms.ordering import Placed
 from framefuse.aot.forms.registry import Given, form
 from framefuse.ir.values import Value
@@ -39,11 +40,7 @@ def nanmedian(input: Tensor, dim: Value = None, keepdim: bool = False) -> Value:
     return Placed(*(part if keepdim else part.squeeze(along) for part in found))
 
 
-def _is_of_sums(given: Given) -> bool:
-    return given["ord"] in ("fro", 1, -1, float("inf"), float("-inf")) and given["dtype"] is None
-
-
-@form(torch.linalg.matrix_norm, where=_is_of_sums)
+@form(torch.linalg.matrix_norm, where=lambda given: given["dtype"] is None)
 def matrix_norm(
     A: Tensor, ord: Value = "fro", dim: Value = (-2, -1), keepdim: bool = False, *, dtype: Value = None
 ) -> Tensor:  # fmt: skip
@@ -51,10 +48,36 @@ def matrix_norm(
     if ord == "fro":
         length: Tensor = torch.linalg.vector_norm(A, 2, (rows, columns), keepdim)
         return length
+    if ord in ("nuc", 2, -2):
+        values = svdvals(A.movedim((rows, columns), (-2, -1)))
+        result = values.sum(-1) if ord == "nuc" else values.amax(-1) if ord == 2 else values.amin(-1)
+        for axis in sorted((rows, columns)) if keepdim else ():
+            result = result.unsqueeze(axis)
+        return result
     summed, left = (rows, columns) if abs(ord) == 1 else (columns, rows)
     sums = A.abs().sum(summed, keepdim=True)
     result = sums.amax(left, keepdim=True) if ord > 0 else sums.amin(left, keepdim=True)
     return result if keepdim else result.sum((rows, columns))
+
+
+def _is_of_matrices(given: Given) -> bool:
+    dim, order = given["dim"], given["ord"]
+    pair = given["A"].dim() == 2 if dim is None else isinstance(dim, (tuple, list)) and len(dim) == 2
+    return pair and order is not None and given["dtype"] is None
+
+
+@form(torch.linalg.norm, where=_is_of_matrices)
+def norm(
+    A: Tensor, ord: Value = None, dim: Value = None, keepdim: bool = False, *, dtype: Value = None
+) -> Tensor:  # fmt: skip
+    return matrix_norm(A, ord, (0, 1) if dim is None else dim, keepdim)
+
+
+@form(torch.norm, torch.Tensor.norm, where=lambda given: given["p"] == "nuc")
+def nuclear_norm(
+    input: Tensor, p: Value = "fro", dim: Value = None, keepdim: bool = False, dtype: Value = None
+) -> Tensor:  # fmt: skip
+    return matrix_norm(input, "nuc", (-2, -1) if dim is None else dim, keepdim)
 
 
 @form(torch.renorm, torch.Tensor.renorm)
