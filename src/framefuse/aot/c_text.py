@@ -65,8 +65,26 @@ def c_text(program: Program, places: list[int], wide: bool) -> str:
     lines += ["static const constant constants[CONSTANTS + 1] = {", *rows, "    {0}};"]
     for name in dict.fromkeys(program.kernels.values()):
         lines.append(f"int64_t {name}(char **buffers, const int64_t *numbers, int64_t begin, int64_t end);")
+    lines += _orders(program)
     lines += _Writer(program).function()
     return "\n".join([*lines, '#include "model.c"', ""])
+
+
+def _orders(program: Program) -> list[str]:
+    """The order of dimensions, outermost first, in which each input is read; none where any will do."""
+    checks: list[Any] = [check for check in program.checks if check[0] == "tensor"]
+    known = {place: spec.order for _, place, spec, _ in checks}
+    lines, rows, steps = [], [], 0
+    for place in range(len(program.inputs)):
+        order = known.get(place)
+        if not order:
+            rows.append("{0, NULL}")
+            continue
+        steps += len(order)
+        lines.append(f"static const int order_{place}[] = {{{', '.join(map(str, order))}}};")
+        rows.append(f"{{{len(order)}, order_{place}}}")
+    table = f"static const struct {{ int ndim; const int *order; }} orders[] = {{{', '.join([*rows, '{0, NULL}'])}}};"
+    return [f"#define STEPS {steps}", *lines, table]
 
 
 def _quoted(text: str) -> str:
@@ -169,10 +187,6 @@ class _Writer:
         for d, fixed in enumerate(spec.sizes):
             if not isinstance(fixed, Symbol):
                 yield f"    if (check_size(model, {what}, {tensor}, {d}, {fixed})) return -1;"
-        if spec.order is not None:
-            order = ", ".join(map(str, spec.order)) or "0"
-            yield f"    {{ static const int order[] = {{{order}}};"
-            yield f"      if (check_order(model, {what}, {tensor}, order)) return -1; }}"
         for d, stride in enumerate(spec.strides or ()):
             if not isinstance(stride, Symbol):
                 yield f"    if (check_stride(model, {what}, {tensor}, {d}, {stride})) return -1;"

@@ -69,7 +69,22 @@ API int framefuse_run(framefuse_model *model, const DLTensor *const *inputs, int
     if (input_count != INPUTS || output_count != OUTPUTS)
         return fail(model, "the program takes %d tensors and gives %d, not %d and %d", INPUTS, OUTPUTS, input_count,
                     output_count);
-    return program(model, inputs, outputs);
+    const DLTensor *given[INPUTS + 1];
+    DLTensor laid[INPUTS + 1];
+    int64_t steps[STEPS + 1];
+    char *taken[INPUTS + 1];
+    int answer = 0;
+    for (int k = 0, from = 0; k < INPUTS; from += orders[k++].ndim) {
+        given[k] = inputs[k];
+        taken[k] = NULL;
+        if (answer == 0 && orders[k].order != NULL)
+            answer = lay(model, &given[k], &laid[k], steps + from, orders[k].ndim, orders[k].order, &taken[k]);
+    }
+    if (answer == 0)
+        answer = program(model, given, outputs);
+    for (int k = 0; k < INPUTS; k++)
+        give_back(model, taken[k]);
+    return answer;
 }
 
 static int find_constant(const char *name) {

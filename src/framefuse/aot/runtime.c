@@ -173,17 +173,6 @@ static int check_stride(framefuse_model *model, const char *what, const DLTensor
                 what, (long long)stride_of(tensor, d), d, (long long)wanted);
 }
 
-/* Whether a tensor is dense with its dimensions in this order, outermost first. */
-static int check_order(framefuse_model *model, const char *what, const DLTensor *tensor, const int *order) {
-    int64_t stride = 1;
-    for (int place = tensor->ndim - 1; place >= 0; place--) {
-        if (check_stride(model, what, tensor, order[place], stride))
-            return -1;
-        stride *= tensor->shape[order[place]];
-    }
-    return 0;
-}
-
 /* A tensor of the caller: `owners` counts those that share its memory, where there are several. */
 typedef struct { DLManagedTensor tensor; void *memory; int *owners; int64_t numbers[]; } result;
 
@@ -250,6 +239,40 @@ static void copy(int ndim, const int64_t *sizes, const char *from, const int64_t
     for (int64_t k = 0; k < *sizes; k++)
         copy(ndim - 1, sizes + 1, from + k * *from_strides * element, from_strides + 1, to + k * *to_strides * element,
              to_strides + 1, element);
+}
+
+/* Gives a tensor of the caller in the order of dimensions that the program reads, outermost first: a copy, to be given
+ * back, where it lies otherwise. What is no such tensor stays as it is, for the program to tell. */
+static int lay(framefuse_model *model, const DLTensor **tensor, DLTensor *laid, int64_t *steps, int ndim,
+               const int *order, char **taken) {
+    const DLTensor *given = *tensor;
+    int64_t stride = 1, strides[DIMENSIONS];
+    int lies = 1;
+    *taken = NULL;
+    if (given == NULL || given->ndim != ndim || given->device.device_type != kDLCPU || given->shape == NULL)
+        return 0;
+    for (int place = ndim - 1; place >= 0; place--) {
+        int d = order[place];
+        if (given->shape[d] <= 0 || __builtin_mul_overflow(stride, given->shape[d], &steps[d]))
+            return 0;
+        strides[d] = stride_of(given, d);
+        lies &= given->shape[d] == 1 || strides[d] == stride;
+        int64_t next = steps[d];
+        steps[d] = stride;
+        stride = next;
+    }
+    int64_t element = given->dtype.bits / 8 * given->dtype.lanes, bytes = dense_bytes(ndim, given->shape, element);
+    if (lies || element == 0 || bytes < 0 || given->data == NULL)
+        return 0;
+    if ((*taken = take(model, bytes)) == NULL)
+        return fail(model, "there is no memory for an input in the order of the program");
+    copy(ndim, given->shape, data_of(given), strides, *taken, steps, element);
+    *laid = *given;
+    laid->data = *taken;
+    laid->byte_offset = 0;
+    laid->strides = steps;
+    *tensor = laid;
+    return 0;
 }
 
 #include "views.c"
