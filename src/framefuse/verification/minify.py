@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -20,15 +20,18 @@ from framefuse.verification.case import Case, cases
 from framefuse.verification.case_text import SLOWER, program_text
 from framefuse.verification.eager_case import eager_case
 from framefuse.verification.fault_case import stored
-from framefuse.verification.runs import copied, mapped
+from framefuse.verification.runs import Program, copied, mapped
 from framefuse.verification.shrink import Shrinker
 from framefuse.verification.verify import UNVERIFIED, last_call, program_of, verify
 
 KINDS = ("wrong", "crash", "hang", "slow")
+APART = ("crash", "hang")  # each attempt is a process of its own
 ROUNDS = 7  # calls of which a time is the median
 SCRIPT = """
 import sys, torch, framefuse
 space, inputs, training = torch.load(sys.argv[1], weights_only=False)
+framefuse.compile(torch.neg)(torch.ones(2))
+print("ready", flush=True)
 names = dict(torch=torch, inf=float("inf"), nan=float("nan"))
 exec(compile(space, "case", "exec"), names)
 f = framefuse.compile(names["f"], options={"verify": False})
@@ -74,10 +77,7 @@ def minify(
         function, args, training = stored(Path(function))
     name, program, options = program_of(function, args, kwargs, training)
     shows = _shows(kind, options, seconds)
-    case = next((case for case in cases(program, options) if shows(case)), None)
-    if case is None:  # what was captured may be what is wrong
-        case = eager_case(program)
-        case = case if case is not None and shows(case) else None
+    case = next((case for case in _candidates(kind, program, options) if shows(case)), None)
     if case is not None:
         small = Shrinker(shows, seconds=20 * seconds).shrunk(case)
         call, line = last_call(small)
@@ -88,6 +88,17 @@ def minify(
         if found.text:
             return _written(Minified(kind, found.call, found.line, found.text), path)
     raise UserError(f"no stretch of {name} shows this by itself. Ask framefuse.verify, or try another kind=")
+
+
+def _candidates(kind: str, program: Program, options: Keywords) -> Iterator[Case]:
+    """The stretches that may show it: what framefuse captures, and the calls that eager makes. What ends or stops a
+    process is not compiled in this one.
+    """
+    if kind not in APART:
+        yield from cases(program, options)
+    eager = eager_case(program)  # what was captured may be what is wrong
+    if eager is not None:
+        yield eager
 
 
 def _written(found: Minified, path: str | Path | None) -> Minified:
@@ -113,13 +124,16 @@ def _apart(case: Case, seconds: float) -> str:
         given, script = Path(folder) / "case.pt", Path(folder) / "case.py"
         torch.save((case.body[0], case.inputs, case.training), given)
         script.write_text(SCRIPT, encoding="utf-8")
-        try:
-            ended = subprocess.run(
-                [sys.executable, str(script), str(given)], timeout=seconds, capture_output=True, check=False
-            )
-        except subprocess.TimeoutExpired:
-            return "hang"
-    return "crash" if ended.returncode < 0 else ""
+        command = [sys.executable, str(script), str(given)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            if process.stdout is not None:
+                process.stdout.readline()  # the imports, and the start on a busy machine, are not what is timed
+            try:
+                ended = process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                return "hang"
+    return "crash" if ended < 0 else ""
 
 
 def _slowness(case: Case, options: Keywords) -> float:
