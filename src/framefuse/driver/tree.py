@@ -38,9 +38,11 @@ from framefuse.runtime.function import CompiledFunction, Compiler, Outcome, Prod
 from framefuse.runtime.pending import Pending
 
 if TYPE_CHECKING:
+    from framefuse.capture.exits.point_names import point_names
     from framefuse.capture.exits.resume_points import ResumePoint, ResumePoints
     from framefuse.capture.record import Recording, record, resume
 else:
+    point_names = later("framefuse.capture.exits.point_names", "point_names")
     ResumePoints = later("framefuse.capture.exits.resume_points", "ResumePoints")
     record = later("framefuse.capture.record", "record")
     resume = later("framefuse.capture.record", "resume")
@@ -371,7 +373,7 @@ class _Tree:
         if not products:
             return frozenset()
         sources = moving((product.stages.trace.assumptions for product in products), values)
-        names = self.state.names if handle is None else {}
+        names = self.state.names if start is None or handle is None else point_names(start)
         self.misses[id(handle)] = missed(self.state.guarded(handle), tuple(values), names, sources)
         return sources
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections import Counter
 from dataclasses import dataclass, replace
 
@@ -11,12 +12,15 @@ from framefuse.errors import Reason, UserError
 from framefuse.explain.card import card
 from framefuse.explain.saved import saved_bytes
 from framefuse.explain.timing import Answer, Timing, answering, timed
+from framefuse.ir import stops
 from framefuse.ir.passes import Step
 from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
 from framefuse.ir.source import Line
 from framefuse.ir.tuning import Tuning, total
 from framefuse.ir.values import Arguments, Keywords, Value
 from framefuse.runtime.function import CompiledFunction, Product, compiled_function
+
+LAZY = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +139,20 @@ def describe(state: CompiledFunction, timing: Timing | str | None = None) -> Exp
         graphs=tuple(_graph(product, line) for product in state.products),
         points=sum(1 for point in state.resume_dispatches if point.bound.made),
         breaks=tuple(state.breaks),
-        stops=tuple(state.reasons.items()),
+        stops=(*state.reasons.items(), *_lazy(state)),
         calls=state.dispatch.calls,
         hits=state.dispatch.hits,
         eager_calls=state.eager_calls,
         timing=timing,
     )
+
+
+def _lazy(state: CompiledFunction) -> list[tuple[Reason, int]]:
+    """Why nothing is ever recorded of a function that does nothing when it is called."""
+    code = getattr(state.function, "__code__", None)
+    if code is None or not code.co_flags & LAZY:
+        return []
+    return [(stops.reason("coroutine", code.co_qualname, state.line), max(1, state.dispatch.calls))]
 
 
 def _answer(state: CompiledFunction, answer: Answer) -> str:
@@ -324,10 +336,18 @@ def _size(count: int) -> str:
 
 
 def _breaks(e: Explanation) -> list[str]:
-    lines = [f"  break    {_place(reason)}   [{reason.code}]".replace("    [", "  [") for reason in e.breaks[:8]]
-    if len(e.breaks) > 8:
-        lines.append(f"           and {len(e.breaks) - 8} more")
+    lines = []
+    alike = Counter(e.breaks)
+    for reason, count in list(alike.items())[:8]:
+        lines.append(f"  break    {_place(reason)}   [{reason.code}]".replace("    [", "  [") + _times(count))
+        lines += [f"             {reason.fact}", f"             {reason.advice}"]
+    if len(alike) > 8:
+        lines.append(f"           and {len(alike) - 8} more")
     return lines
+
+
+def _times(count: int) -> str:
+    return f" x{count}" if count > 1 else ""
 
 
 def _place(reason: Reason) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
@@ -54,6 +55,7 @@ def _reach(guards: _native.GuardSet, values: tuple[Value, ...]) -> float:
 def _told(miss: Miss, trace: Trace, values: Sequence[Value], names: Mapping[str, str], free: bool) -> str:
     """A miss in the user's words; ``free`` says that the next trace takes any value."""
     numbers = _Numbers(trace, values)
+    words = _cells(trace.assumptions, values)
     reason, facts = miss.reason, trace.assumptions.facts
     about = (fact.line for fact in facts if fact.source == miss.source)
     lines = [reason.line] if isinstance(reason, (Relation, RealRelation)) else [getattr(reason, "line", None), *about]
@@ -62,10 +64,24 @@ def _told(miss: Miss, trace: Trace, values: Sequence[Value], names: Mapping[str,
     if miss.was.startswith(("left ", "not left ")):
         changed = numbers.changed(str(reason))
         was = ", ".join(changed) if changed else f"it compared {miss.now}"
-        return _user_words(f"{was}: {numbers.words(_holds(reason))}{line}", names)
+        return _user_words(f"{was}: {numbers.words(_holds(reason))}{line}", names, words)
     name = COMPARED.sub("", numbers.words(miss.name))
     text = f"{name} was {miss.was}, is {miss.now}{line}" + (": any value from now on" if free else "")
-    return _user_words(text, names)
+    return _user_words(text, names, words)
+
+
+def _cells(assumptions: Assumptions, values: Sequence[Value]) -> dict[str, str]:
+    """What the user calls the variables of functions that came as arguments, by the text of their source."""
+    words = {}
+    for fact in assumptions.facts:
+        here: Source | None = fact.source
+        while here is not None:
+            if here.kind == "cell" and here.base is not None and "<cell" in str(here):
+                function = value_at(here.base, values, {})
+                if isinstance(function, types.FunctionType):
+                    words[str(here)] = f"{here.base}'s {function.__code__.co_freevars[here.key]}"
+            here = here.base
+    return words
 
 
 def _holds(reason: object) -> str:
@@ -75,8 +91,11 @@ def _holds(reason: object) -> str:
     return f"{reason} holds no longer"
 
 
-def _user_words(text: str, names: Mapping[str, str]) -> str:
+def _user_words(text: str, names: Mapping[str, str], words: Mapping[str, str]) -> str:
     """The text with parameters by their names, and modules within modules as a program reaches them."""
+    for there, word in words.items():
+        text = text.replace(there, word)
+    text = text.replace(".cell_contents", "")  # a variable that inner functions share
     text = ATTRIBUTE.sub(lambda at: f"{at[2]}.{at[1]} was", text)
     text = PART.sub(lambda found: f"[{found[1]}]" if found[1].isdigit() else f".{found[1]}", text)
     return ARGUMENT.sub(lambda found: names.get(found[0]) or names.get(found[1], found[1]) + found[2], text)

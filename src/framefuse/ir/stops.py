@@ -225,8 +225,8 @@ ROWS = (
     Row(
         "raises",
         "the call raises",
-        "The call ended with {detail}.",
-        "Calls that return are recorded.",
+        "{detail} was raised.",
+        "A call in which nothing is raised is recorded: check beforehand what raises.",
         EAGER,
     ),
     Row(

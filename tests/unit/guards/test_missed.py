@@ -79,3 +79,26 @@ def test_parts_of_a_module_and_a_new_attribute():
     assert first.startswith("Net.layers[1].training was True, is False (asked at test_missed.py:")
     assert second.startswith("Net.scale was absent, is 3.0 (asked at test_missed.py:")
     assert torch.equal(compiled(x), net(x)) and compiled_function(compiled).dispatch.hits
+
+
+def test_what_stands_behind_a_break_has_the_programs_names():
+    def scaled(x, limits):
+        total = 0
+        add = lambda: total + x.sum() * 0  # so that total is kept in a cell
+        total = limits[1]
+        if x.sum() > 3:
+            return x * 2
+        return x + add() if total > 5 else x - add()
+
+    small, large = torch.ones(3), torch.ones(4)
+    told = reasons(scaled, (small, (1, 4)), (large, (1, 4)), (small, (1, 9)))
+    assert any("the branch was False, is True" in (why or "") for why in told), told
+    assert any("was 4, is 9" in (why or "") and "total" in why and "args" not in why for why in told), told
+
+
+def test_the_variable_of_a_function_that_came_as_an_argument():
+    def times(k):
+        return lambda x: x * k
+
+    (told,) = reasons(lambda x, g: g(x) + 1, (torch.ones(3), times(2)), (torch.ones(3), times(3)))
+    assert told.startswith("g's k was 2, is 3 (asked at test_missed.py:")
