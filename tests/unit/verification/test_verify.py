@@ -48,7 +48,8 @@ def test_what_is_right_is_said_to_be():
 
 
 def test_what_the_program_owns_is_put_back():
-    net = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.BatchNorm1d(5), torch.nn.Linear(5, 2))
+    first = torch.nn.Linear(3, 5, bias=False)  # whose gradient would be rounding alone, which Adam makes a step of 0.1
+    net = torch.nn.Sequential(first, torch.nn.BatchNorm1d(5), torch.nn.Linear(5, 2))
     optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
 
     def step(x: Tensor, y: Tensor) -> Tensor:
