@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from tests.traps.trap import Table, Trap, hold
 
+NAN = float("nan")
 TABLE = Table()
 trap = TABLE.trap
 
@@ -55,6 +56,26 @@ def a_key_of_another_class_names_the_same_entry(compiled):
 
         for _ in range(4):
             yield f(torch.randn(3)), dict(table)
+
+
+@trap(traces=40, hits=3)
+def a_nan_is_found_as_the_object_that_it_is(compiled):
+    def looks_up(x, k):
+        table = {k: 2.0}
+        table[k] = table.get(k, 0) + 1
+        return x * table.get(k, 5), k in table, len({k, k}), [k].index(k), k in (k,), [k].count(k), {k: 1} == {k: 1}
+
+    def compares(x, k):
+        return x, {NAN: 2}.get(k), NAN in (k,), k in [NAN], NAN in [1.0, k], k * 0 in [k]
+
+    def elements(x, held):
+        return x, held.count(held[0]), held[1] in {held[0]}
+
+    f, g, h = map(compiled, (looks_up, compares, elements))
+    for k in (NAN, NAN, float("nan"), 1.0, NAN, 2.0, float("nan"), 3.0, NAN):
+        yield f(torch.randn(3), k), g(torch.randn(3), k)
+    for held in ([NAN, 1.0], [NAN, NAN], [float("nan"), NAN], [NAN, NAN]):
+        yield h(torch.randn(3), held)
 
 
 @TABLE.parametrize()

@@ -763,6 +763,48 @@ def what_nodes_saved(compiled):
         yield outcome(read, x), outcome(asked, x), listed(x)
 
 
+class Refuses(torch.autograd.Function):
+    asked: list[float] = []
+
+    @staticmethod
+    def forward(ctx, x, limit):
+        ctx.limit = limit
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, gradient):
+        Refuses.asked.append(ctx.limit)
+        if ctx.limit % 2:
+            raise ArithmeticError(f"at {ctx.limit}")
+        return gradient if ctx.limit == 4 else (gradient, None)
+
+
+@ROWS.program
+def a_backward_that_raises_runs_once(compiled):
+    fast = compiled(lambda x, limit: Refuses.apply(x * 2, limit).sum())
+    for limit in (0, 1, 2, 3, 4, 5, 6):
+        x = draw(limit, 3, grad=True)
+        yield outcome(fast(x, limit).backward), x.grad, list(Refuses.asked)
+    Refuses.asked.clear()
+
+
+class Dirties(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x.mul_(2))
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+@ROWS.case(lambda i: (draw(i, 3, grad=i > 1), draw(i, 3)))
+def a_mark_counts_as_a_write(x, y):
+    made = x * 2
+    return Dirties.apply(made), made._version, Dirties.apply(y) is y, y._version
+
+
 @ROWS.parametrize()
 def test_gradients_are_eagers(trap: Trap) -> None:
     hold(trap)

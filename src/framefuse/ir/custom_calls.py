@@ -115,6 +115,7 @@ class CustomBackward:
     call: CustomCall
     wanted: tuple[int, ...]
     whole: ClassVar[bool] = True  # it may do anything: nobody repeats it
+    commits: ClassVar[bool] = True  # nor where it raises
     # What is called in place of the user's backward: the driver compiles it.
     run: ClassVar[Callable[[Callable[..., Value]], Callable[..., Value]]] = staticmethod(lambda backward: backward)
 

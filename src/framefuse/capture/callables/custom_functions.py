@@ -84,6 +84,8 @@ def _apply(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) ->
         value = _forward(machine, function, context, operands)
     finally:
         torch._C._set_grad_enabled(enabled)
+    for written in context.dirty_tensors:
+        written.copy_(written)  # torch counts a write for the mark too
     if breakable and not recorder.alive:  # the next recording leaves the whole call to torch
         machine.exits.learn_step(frame, "custom-function", function.__qualname__)
     given = [_given(part, operands, context) for part in (value if isinstance(value, tuple) else (value,))]

@@ -26,7 +26,16 @@ from framefuse.capture.callables.unseen import (
     walks,
 )
 from framefuse.capture.facts.atoms import ATOMS, CONTAINERS
-from framefuse.capture.facts.numbers import TRACKED, bare, key_of, pin_nested, plain_number, reads_values
+from framefuse.capture.facts.numbers import (
+    TRACKED,
+    bare,
+    is_nan,
+    key_of,
+    pin_nested,
+    plain_number,
+    reads_values,
+    sought,
+)
 from framefuse.capture.facts.sources import CODE_LIKE
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.stacks import from_here, look, looks
@@ -239,9 +248,10 @@ class Natives:
             pin_nested(getattr(target, "__self__", None))
             for part in (*args, *kwargs.values()):
                 pin_nested(part)
-        if any(type(part) in TRACKED for part in args) or any(type(part) in TRACKED for part in kwargs.values()):
-            args = tuple([part.plain() if type(part) in TRACKED else part for part in args])
-            kwargs = {key: part.plain() if type(part) in TRACKED else part for key, part in kwargs.items()}
+        holder = getattr(target, "__self__", None)
+        if any(type(part) in TRACKED or is_nan(part) for part in (*args, *kwargs.values())):
+            args = tuple([sought(part, holder) for part in args])
+            kwargs = {key: plain_number(part) for key, part in kwargs.items()}
         return overheard(self.machine, target, lambda: self.handling(target, args, kwargs))
 
     def _hand_over(self, target: Value, args: Arguments, kwargs: Keywords) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from framefuse.capture.facts.atoms import ATOMS
-from framefuse.capture.facts.numbers import TRACKED
+from framefuse.capture.facts.numbers import TRACKED, is_nan
 from framefuse.capture.facts.sources import CODE_LIKE
 from framefuse.capture.facts.texts import Text
 from framefuse.capture.interp.machine import Machine
@@ -141,6 +141,8 @@ class _Taker:
         kind = type(value)
         if kind is Text:
             return self.leaf(value)
+        if is_nan(value):
+            return self._once(value)
         if kind in TRACKED:
             return self.number(value)
         if (kind is int and LEAST <= value <= MOST) or kind is float:
@@ -157,6 +159,14 @@ class _Taker:
                 self.keep.append(value)
             elif part.index < 0:  # its parts do not refer to it
                 part = dataclasses.replace(part, index=self.index(value))
+        return part
+
+    def _once(self, value: float) -> Part:
+        """A NaN, which containers find as an object: the same one at each place that holds it."""
+        part = self.memo.get(id(value))
+        if part is None:
+            part = self.memo[id(value)] = self.leaf(value)
+            self.keep.append(value)
         return part
 
     def number(self, value: Value) -> Part:

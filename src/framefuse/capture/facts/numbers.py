@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections import deque
 from collections.abc import Callable
 from functools import reduce
 from typing import SupportsIndex
@@ -125,7 +126,7 @@ class Float(float):
         if self.owner.alive:
             self.owner.pinned(self.__dict__["real"].names)
             self.owner.pin_real(self.__dict__["real"])
-        return float.__add__(self, -0.0)
+        return _bare_float(self)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[type, tuple[float]]:
         return (float, (self.plain(),))
@@ -260,7 +261,31 @@ def bare(value: Value) -> Value:
         return int.__index__(value)
     if kind is Text:
         return bare_text(value)
-    return float.__add__(value, -0.0) if kind is Float else value
+    return _bare_float(value) if kind is Float else value
+
+
+def is_nan(value: Value) -> bool:
+    """Whether a value is a float, tracked or not, that is no number; the program hears of no comparison."""
+    return type(value) in REALS and not float.__eq__(value, value)
+
+
+def sought(value: Value, holder: Value) -> Value:
+    """A number, plain, as it is looked for in ``holder``: a NaN as the element that is the same object, which lies
+    there with its expression or without, since C finds it by that alone.
+    """
+    value = plain_number(value)
+    members = elements(holder) if is_nan(value) and is_a(holder, (list, tuple, deque)) else ()
+    return next((member for member in members if bare(member) is value), value)
+
+
+def _bare_float(value: Float) -> float:
+    """The plain float; the same object each time where it is a NaN, which containers find by that alone."""
+    if not is_nan(value):
+        return float.__add__(value, -0.0)
+    if "origin" not in value.__dict__:
+        value.__dict__["origin"] = (float.__add__(value, -0.0), None)
+    found: float = value.__dict__["origin"][0]
+    return found
 
 
 def form_of(value: Value) -> Value:

@@ -197,7 +197,7 @@ class Relations:
                 value = self.real_hints[name]
                 for fact in self.places.binding(name):
                     if fact.kind == "real":
-                        self.places.fact(fact.source, "float", value, repr(value))
+                        self.places.float_fact(fact.source, value)
                     else:
                         if value != value or value == 0:  # an equation tells neither one NaN nor one zero from another
                             self.host.kill("item", "Tensor.item")

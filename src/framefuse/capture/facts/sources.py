@@ -14,7 +14,7 @@ import torch
 
 from framefuse.capture.facts.atoms import ATOMS, CARRIED, CONTAINERS, SINGLETONS, TEXTS
 from framefuse.capture.facts.kinds import is_plain
-from framefuse.capture.facts.numbers import TRACKED, bare, floating, integer, pin_nested, plain_number
+from framefuse.capture.facts.numbers import TRACKED, bare, floating, integer, is_nan, pin_nested, plain_number
 from framefuse.capture.facts.owner import Question
 from framefuse.capture.facts.relations import Relations
 from framefuse.capture.facts.settings import Setting
@@ -82,6 +82,7 @@ class Sources:
         self.stated_lengths: set[int] = set()
         self.stated_absences: set[tuple[int, str]] = set()
         self.told_apart: dict[int, tuple[Value, Source]] = {}
+        self.nans: dict[int, tuple[float, Source, float]] = {}  # tracked, by the id of the object that was met
         self.tokens: dict[int, Setting] = {}  # of context variables that the call set
         self.tied = False
 
@@ -209,11 +210,8 @@ class Sources:
                 self.fact(source, "int", value)
             elif kind is float:
                 if free and self.host.symbolic:
-                    name = self.relations.new_real(value)
-                    self.fact(source, "real", name)
-                    self._volatile(source, name)
-                    return _found(floating(value, Real("symbol", (name,)), self.relations), value, source)
-                self.fact(source, "float", value, repr(value))
+                    return self._free_float(source, value)
+                self.float_fact(source, value)
             elif kind is str and free is True and source.is_argument and self._is_free(source):
                 self.relations.note_tracked()
                 self._volatile(source, str(source))
@@ -237,6 +235,29 @@ class Sources:
         except Exception as fault:
             self.host.fault(fault)
             return value
+
+    def _free_float(self, source: Source, value: float) -> float:
+        """A float that may be another one at the next call; a NaN that was met at another place is one with that."""
+        met = self.nans.get(id(value))
+        if met is not None and met[1] is not source:
+            self.fact(source, "same", met[1])
+            return met[2]
+        name = self.relations.new_real(value)
+        self.fact(source, "real", name)
+        self._volatile(source, name)
+        number: float = _found(floating(value, Real("symbol", (name,)), self.relations), value, source)
+        if is_nan(value):
+            self.nans[id(value)] = (value, source, number)
+        return number
+
+    def float_fact(self, source: Source, value: float) -> None:
+        """States the value of a float. A NaN, which equals nothing, is found in containers as the object that it is."""
+        self.fact(source, "float", value, repr(value))
+        if is_nan(value):
+            entry = self.known.setdefault(id(value), (value, source))
+            if entry[1] is not source:
+                self.fact(source, "same", entry[1])
+            self.told_apart[id(value)] = entry
 
     def _is_free(self, source: Source) -> bool:
         """Whether a string among the arguments may be another one at the next call."""
@@ -573,7 +594,8 @@ def _has_slots(kind: type) -> bool:
 
 def is_held(value: Value, source: Source) -> bool:
     """Whether facts hold a known object to its identity wherever it is met."""
-    return not source.is_argument and not is_a(value, (torch.Tensor, tuple, types.MethodType, slice))
+    known_by_value = is_a(value, (torch.Tensor, tuple, types.MethodType, slice)) or type(value) is float
+    return not source.is_argument and not known_by_value
 
 
 def _found(number: Value, value: Value, source: Source) -> Value:

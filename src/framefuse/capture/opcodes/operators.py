@@ -10,7 +10,7 @@ import torch
 from framefuse.capture.callables.mutations import mutate
 from framefuse.capture.callables.unseen import HASHING, compared, hidden, key_in, lacks
 from framefuse.capture.facts.atoms import ATOMS
-from framefuse.capture.facts.numbers import NUMBERS, TRACKED, applied, bare, pin_nested, reads_values
+from framefuse.capture.facts.numbers import NUMBERS, TRACKED, applied, bare, is_nan, pin_nested, reads_values, sought
 from framefuse.capture.facts.texts import Text
 from framefuse.capture.interp.continuations import PUSH_NEGATED, PushOperation, PushTruth
 from framefuse.capture.interp.machine import Machine
@@ -179,7 +179,7 @@ def contains_op(machine: Machine, frame: Frame, argument: int) -> Outcome:
         compared(machine, *(() if type(value) in ATOMS else (value, *(elements(container) if known else ()))))
     else:
         compared(machine, container, value)
-    frame.stack.append((value in container) != bool(argument))
+    frame.stack.append(((sought(value, container) if is_nan(value) else value) in container) != bool(argument))
     return None
 
 

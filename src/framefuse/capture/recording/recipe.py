@@ -12,7 +12,7 @@ from collections import OrderedDict, defaultdict, deque
 import torch
 
 from framefuse.capture.facts.atoms import ATOMS, is_key
-from framefuse.capture.facts.numbers import TRACKED, form_of, key_of
+from framefuse.capture.facts.numbers import TRACKED, form_of, is_nan, key_of
 from framefuse.capture.facts.settle import cell_contents, slots_of
 from framefuse.capture.facts.sources import CODE_LIKE
 from framefuse.capture.program.bound import BOUND_KINDS, bind, is_bound, taken_apart
@@ -52,6 +52,8 @@ class Recipes:
         kind = type(value)
         if kind in TRACKED:
             return form_of(value)
+        if is_nan(value):
+            return self._not_a_number(value)
         if kind in ATOMS or kind is torch.device:
             return value
         if issubclass(kind, torch.Tensor):
@@ -76,9 +78,15 @@ class Recipes:
         """Whether a tuple made during the call is the same at each one; a tuple in it may come from elsewhere."""
         source = self.recorder.sources.source_of
         return all(
-            type(part) in ATOMS or (type(part) is tuple and source(part) is None and self._all_atoms(part))
+            (type(part) in ATOMS and not is_nan(part))
+            or (type(part) is tuple and source(part) is None and self._all_atoms(part))
             for part in value
         )
+
+    def _not_a_number(self, value: float) -> object:
+        """A NaN is the object that it was: containers find it by that alone."""
+        source = self.recorder.sources.source_of(value)
+        return value if source is None else Build("source", source)
 
     def refuse(self, detail: str) -> object:
         """Ends the recording: there is no recipe of what leaves the call, and None stands in its place."""
@@ -260,7 +268,7 @@ class Recipes:
         if kind in TRACKED:
             return form_of(key_of(value))
         if kind in ATOMS:
-            return value
+            return self.build(value)
         if kind is tuple and is_key(value):
             self.recorder.contents.guard_deep_contents(value)
             parts = [self._hashed(part) for part in value]
