@@ -13,6 +13,7 @@ from framefuse.fuse.addressing.strided import Strides
 from framefuse.fuse.grouping.cells import Cell, Group, reduced_axes
 from framefuse.fuse.nest.emitter import Emitter, Scope
 from framefuse.fuse.nest.loop_order import Access, Loops, join_neighbours
+from framefuse.fuse.nest.piece import Piece
 from framefuse.fuse.nest.sweeps import Shape, Sweep, shape_axes
 from framefuse.fuse.nest.values import Computed, cast, compute, exact
 from framefuse.ir.dtypes import BOOL, INT64, DType
@@ -60,8 +61,10 @@ class Partial:
 
 class Nest:
     """A kernel under construction for ``group``. With ``reads_stored`` a later sweep may load what an earlier one has
-    stored.
+    stored. ``cut`` says in which pieces the innermost loop of a sweep is written.
     """
+
+    cut: Callable[[Nest, Symbol, bool], Sequence[Piece]] | None = None
 
     def __init__(
         self, group: Group, shape: Shape, strides_of: Callable[[Node], Strides], reads_stored: bool = True
@@ -148,6 +151,14 @@ class Nest:
             name = self.new_axis()
             scope.body.append(Let(name.name, Index(value, INT64)))
             parameters.name(axes[number], name.expr)
+
+    @contextmanager
+    def settled(self, piece: Piece) -> Iterator[None]:
+        """What the tests of points are known to be while the loop of a piece is written."""
+        self.emitter.settled.update(piece.outcomes)
+        yield
+        for test in piece.outcomes:
+            del self.emitter.settled[test]
 
     # ---- sweeps over a row
 
@@ -244,33 +255,47 @@ class Nest:
             with self.axis(run[0], LoopKind.SERIAL):
                 self._walk(current, run[1:], names, chunk, kind)
             return
-        extent = self.loops.extents[run[0]]
-        short = extent.constant is not None and extent.constant <= chunk
-        if not chunk or short or not any(name.op == "sum" and name.dtype.is_float for name in names):
-            with self.axis(run[0], kind):
-                self.point(current, names)
-        else:
-            self._chunks(current, run[0], names, chunk, kind)
+        found = self._pieces(run[0], names, kind)
+        for piece in found:
+            with self.settled(piece):
+                count = piece.length.constant
+                sums = chunk and any(name.op == "sum" and name.dtype.is_float for name in names)
+                if sums and (count is None or count > chunk):
+                    self._chunks(current, run[0], piece, names, chunk, kind)
+                else:
+                    few = len(found) > 1 and count is not None and count < costs.CPU_LEAST
+                    self._turns(current, run[0], piece, names, LoopKind.SERIAL if few else kind)
 
-    def _chunks(self, current: Sweep, axis: Symbol, names: Sequence[Accumulator], chunk: int, kind: LoopKind) -> None:
+    def _pieces(self, axis: Symbol, names: Sequence[Accumulator], kind: LoopKind) -> Sequence[Piece]:
+        """The pieces of the innermost loop of a sweep; one where the order of its points matters."""
+        if self.cut is None or any(name.running or name.op in ("argmax", "argmin") for name in names):
+            return (Piece(ZERO, self.loops.extents[axis]),)
+        return self.cut(self, axis, kind.vector)
+
+    def _turns(
+        self, current: Sweep, axis: Symbol, piece: Piece, names: Sequence[Accumulator], kind: LoopKind
+    ) -> None:
+        symbol = self.new_axis()
+        self.emitter.parameters.name(axis, symbol.expr + self.emitter.parameters.index(piece.first))
+        with self.loop((axis,), symbol, piece.length, kind):
+            self.point(current, names)
+
+    def _chunks(
+        self, current: Sweep, axis: Symbol, piece: Piece, names: Sequence[Accumulator], chunk: int, kind: LoopKind
+    ) -> None:
         """``for c in ceildiv(extent, chunk): partial = 0; for i in min(chunk, extent - c * chunk): ...``."""
-        count, inner = self.new_axis(), self.new_axis()
-        extent = self.loops.extents[axis]
-        with self.loop((), count, ceildiv(extent, chunk), LoopKind.SERIAL) as scope:
+        count, inner, parameters = self.new_axis(), self.new_axis(), self.emitter.parameters
+        with self.loop((), count, ceildiv(piece.length, chunk), LoopKind.SERIAL) as scope:
             partial = [self.partial_of(name) for name in names]
             scope.body.extend(p for p, name in zip(partial, names, strict=True) if p is not name)
-            self.open_chunk(axis, count, inner, chunk)
+            parameters.name(axis, parameters.index(piece.first) + count.expr * chunk + inner.expr)
             with self.scope((axis,)) as body:
                 self.point(current, partial)
-            size = minimum(expr(chunk), self.emitter.parameters.index(extent) - count.expr * chunk)
+            size = minimum(expr(chunk), parameters.index(piece.length) - count.expr * chunk)
             scope.body.append(Loop(inner, size, tuple(body.body), kind))
             for p, name in zip(partial, names, strict=True):
                 if p is not name:
                     scope.body.append(Accumulate(name.name, Local(p.name, p.dtype)))
-
-    def open_chunk(self, axis: Symbol, count: Symbol, inner: Symbol, chunk: int) -> None:
-        """Names ``axis`` as the position ``inner`` of chunk ``count``."""
-        self.emitter.parameters.name(axis, count.expr * chunk + inner.expr)
 
     def partial_of(self, name: Accumulator) -> Accumulator:
         """A second accumulator for a chunk of a float sum; the same one for the rest."""

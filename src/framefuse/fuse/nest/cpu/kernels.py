@@ -11,6 +11,7 @@ from framefuse.fuse.nest.cpu.below import along_memory
 from framefuse.fuse.nest.cpu.column_tiles import column_tiles, may_tile
 from framefuse.fuse.nest.cpu.flat import flat_loop, may_flatten
 from framefuse.fuse.nest.cpu.loops import around
+from framefuse.fuse.nest.cpu.pieces import row_pieces
 from framefuse.fuse.nest.cpu.scans import scan_kernel
 from framefuse.fuse.nest.cpu.short_cats import by_points, is_short_cat
 from framefuse.fuse.nest.cpu.short_rows import side_by_side
@@ -31,6 +32,7 @@ def build_kernels(
     """The kernels of a group in the order in which they run: one, or two for a large sum over everything."""
     shape = shape_of(group)
     nest = Nest(group, shape, strides_of)
+    nest.cut = row_pieces
     title = title_of(group)
     if group.scans:
         sweeps = sweeps_of(shape)

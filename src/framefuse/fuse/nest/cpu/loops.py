@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from framefuse.fuse import costs
-from framefuse.fuse.nest.cpu.pieces import Piece, part, pieces, settled
+from framefuse.fuse.nest.cpu.pieces import part, pieces
 from framefuse.fuse.nest.nest import Nest
+from framefuse.fuse.nest.piece import Piece
 from framefuse.ir.loops import LoopKind, Statement
 from framefuse.ir.numbers import Expr, Symbol, ceildiv, minimum, product
 
@@ -49,7 +50,7 @@ def _lanes(nest: Nest, vector: Symbol | None, inside: Callable[[], None]) -> Non
         return
     for piece in pieces(nest, vector):
         symbol = nest.new_axis()
-        with settled(nest, piece), nest.loop((vector,), symbol, piece.length, LoopKind.VECTOR):
+        with nest.settled(piece), nest.loop((vector,), symbol, piece.length, LoopKind.VECTOR):
             nest.emitter.parameters.name(vector, symbol.expr + nest.emitter.parameters.index(piece.first))
             inside()
 

@@ -3,53 +3,101 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import ONE, ZERO, never_negative
 from framefuse.fuse.grouping.cells import Cell, Mask
 from framefuse.fuse.nest.nest import Nest
+from framefuse.fuse.nest.piece import Piece
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.loops import Index, Let, Loop, LoopKind
 from framefuse.ir.numbers import Expr, Symbol, expr, maximum, minimum
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Points ``first`` to ``last`` of a vector loop, where ``outcomes`` are those of the tests that are asked of
-    points; ``inside`` is 1, or 0 where a loop around it is at no point of the piece.
-    """
-
-    first: Expr
-    last: Expr
-    inside: Expr = ONE
-    outcomes: dict[Expr, bool] = field(default_factory=dict)
-
-    @property
-    def length(self) -> Expr:
-        """How many points the loop has."""
-        return (self.last - self.first) * self.inside
-
-
 def pieces(nest: Nest, lane: Symbol) -> list[Piece]:
     """The parts of a vector loop: one for each piece of a cat along it, or along a loop around it, where each part is
-    all of it or has no point. Those of several cats (a roll of two dimensions) are cut by each other. The whole loop
-    where there is no such cat; the loops of a scan are inside of it.
+    all of it or has no point. Those of several cats (a roll of two dimensions) are cut by each other, and those that
+    read the same are one. The whole loop where there is no such cat, and around the loops over a row; the loops of a
+    scan are inside of it.
     """
-    found = [Piece(ZERO, nest.loops.extents[lane])]
     if nest.shape.group.rows is not None:
-        return found
+        return [Piece(ZERO, nest.loops.extents[lane])]
     within = nest.loops.absorbed.union([lane], *(scan.inner for scan in nest.group.scans))
-    around = [axis for axis in nest.loops.axes if axis not in within]
+    return _cut_by(nest, lane, [axis for axis in nest.loops.axes if axis not in within])
+
+
+def row_pieces(nest: Nest, lane: Symbol, vector: bool = True) -> list[Piece]:
+    """The same of the innermost loop over a row, where the loops around it are open; of one that is no ``vector`` loop,
+    rows are lanes, which have one length.
+    """
+    around = nest.emitter.scopes[-1].axes - nest.loops.absorbed if vector else frozenset()
+    return _cut_by(nest, lane, [axis for axis in nest.loops.axes if axis in around])
+
+
+def _cut_by(nest: Nest, lane: Symbol, around: Sequence[Symbol]) -> list[Piece]:
+    found = [Piece(ZERO, nest.loops.extents[lane])]
     cats = [cell for cell in nest.shape.order if cell.node.op == "cat" and cell.kind == "op" and cell.tests]
     cuts = dict.fromkeys(cut for cell in cats if (cut := _cut(nest, cell, lane, around)) is not None)
     for axis, ends in sorted(cuts, key=lambda cut: cut[0] is not lane):  # along the loop first: these decide the most
         if len(found) * (len(ends) + 1) <= costs.CPU_CAT_PIECES + 1:
             parts = _parts(nest, axis, ends)
             found = [_both(nest, lane, axis, one, other) for one in found for other in parts]
-    return found
+    return _joined(nest, found) if len(found) > 1 else found
+
+
+def _joined(nest: Nest, found: Sequence[Piece]) -> list[Piece]:
+    """The pieces, of which those are one that read the same: neighbours, and equal parts of the loop at several points
+    of the loops around it. What is around a block that was written is whole rows.
+    """
+    rows: dict[Expr, list[tuple[Piece, Hashable]]] = {}
+    numbers: dict[Hashable, int] = {}
+    for piece in found:
+        row = rows.setdefault(piece.inside, [])
+        read = _read(nest, piece, numbers)
+        if row and row[-1][1] == read and row[-1][0].last is piece.first:
+            row[-1] = replace(row[-1][0], last=piece.last), read
+        else:
+            row.append((piece, read))
+    equal: dict[Hashable, list[Piece]] = {}
+    for row in rows.values():
+        for piece, read in row:
+            equal.setdefault((piece.first, piece.last, read), []).append(piece)
+    return [
+        replace(same[0], inside=ONE if len(same) == len(rows) else sum((one.inside for one in same), ZERO))
+        for same in equal.values()
+    ]
+
+
+def _read(nest: Nest, piece: Piece, numbers: dict[Hashable, int]) -> Hashable:
+    """What the points of a piece are computed from; equal for pieces in whose loops the same would be written.
+    ``numbers`` are those of the values met so far.
+    """
+    read: dict[Cell, int] = {}
+    outcomes = piece.outcomes
+    for cell in nest.shape.order:
+        kids: tuple[object, ...] = ()
+        if cell.kind == "load":
+            kids = tuple(test for test in cell.mask if outcomes.get(test) is not True)
+        elif cell.node.op == "cat" and cell.kind == "op":
+            pieces_read = []
+            for tests, kid in zip((*cell.tests, ()), cell.kids, strict=True):
+                if any(outcomes.get(test) is False for test in tests):
+                    continue
+                left = tuple(test for test in tests if test not in outcomes)
+                pieces_read.append((left, read[kid]))
+                if not left:
+                    break
+            if len(pieces_read) == 1:
+                read[cell] = pieces_read[0][1]
+                continue
+            kids = tuple(pieces_read)
+        else:
+            kids = (cell.tests, cell.inner, cell.inner_index, *(read[kid] for kid in cell.kids))
+        read[cell] = numbers.setdefault((cell.kind, cell.node, cell.index, kids), len(numbers))
+    return tuple(read[cell] for cell in (*nest.group.roots.values(), *nest.group.reduces) if cell in read)
+
 
 
 def _cut(nest: Nest, cell: Cell, lane: Symbol, around: Sequence[Symbol]) -> tuple[Symbol, tuple[Expr, ...]] | None:
@@ -85,15 +133,6 @@ def _both(nest: Nest, lane: Symbol, axis: Symbol, one: Piece, other: Piece) -> P
     return Piece(first, maximum(first, minimum(one.last, other.last)), one.inside, outcomes)
 
 
-@contextmanager
-def settled(nest: Nest, piece: Piece) -> Iterator[None]:
-    """What the tests of points are known to be while the loop of a piece is written."""
-    nest.emitter.settled.update(piece.outcomes)
-    yield
-    for test in piece.outcomes:
-        del nest.emitter.settled[test]
-
-
 def part(nest: Nest, lane: Symbol, piece: Piece, low: Expr, high: Expr, inside: Callable[[], None]) -> None:
     """The vector loop over the points of a piece from ``low`` to ``high``, expressions over the kernel's axes, at the
     end of the innermost scope.
@@ -102,7 +141,7 @@ def part(nest: Nest, lane: Symbol, piece: Piece, low: Expr, high: Expr, inside: 
     start, step = nest.new_axis(), nest.new_axis()
     outer.append(Let(start.name, Index(maximum(low, parameters.index(piece.first)), INT64)))
     parameters.name(lane, start.expr + step.expr)
-    with settled(nest, piece), nest.scope((lane,)) as scope:
+    with nest.settled(piece), nest.scope((lane,)) as scope:
         inside()
     length = maximum(ZERO, minimum(high, parameters.index(piece.last)) - start.expr)
     outer.append(Loop(step, length * parameters.index(piece.inside), tuple(scope.body), LoopKind.VECTOR))

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import ONE, ZERO
-from framefuse.fuse.nest.cpu.pieces import Piece, pieces, settled
+from framefuse.fuse.nest.cpu.pieces import pieces
 from framefuse.fuse.nest.nest import Nest
+from framefuse.fuse.nest.piece import Piece
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.loops import Index, Let, Loop, LoopKind, Statement
 from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product
@@ -66,6 +67,6 @@ def _point(
     outer.append(Let(start.name, Index(low, INT64)))
     parameters.name(rows, start.expr + step.expr)
     parameters.name(lane, expr(place))
-    with settled(nest, piece), nest.scope(axes) as scope:
+    with nest.settled(piece), nest.scope(axes) as scope:
         inside()
     outer.append(Loop(step, high - low, tuple(scope.body), LoopKind.VECTOR))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from framefuse.fuse import costs
+from framefuse.fuse.addressing.ranges import ZERO
+from framefuse.fuse.nest.cpu.pieces import part, row_pieces
 from framefuse.fuse.nest.forms import Runs, is_plain
 from framefuse.fuse.nest.nest import Built, Nest, Partial
 from framefuse.fuse.nest.sweeps import Sweep
@@ -39,21 +41,30 @@ def two_stages(nest: Nest, sweeps: Sequence[Sweep], runs: Runs, title: str, work
         with nest.loop(tuple(run[:-1]), symbol, count, LoopKind.PARALLEL) as scope:
             nest.decode(scope, symbol.expr, run[:-1], [extents[axis] for axis in run[:-1]])
             scope.body.extend(accumulators)
-            inner = nest.new_axis()
-            size = nest.emitter.parameters.index(extents[run[-1]])
-            if len(run) == 1:
-                nest.open_chunk(run[0], symbol, inner, costs.CHUNK)
-                size = minimum(expr(costs.CHUNK), size - symbol.expr * costs.CHUNK)
-            else:
-                nest.emitter.parameters.name(run[-1], inner.expr)
-            with nest.scope((run[-1],)) as body:
-                nest.point(wide, accumulators)
-            scope.body.append(Loop(inner, size, tuple(body.body), LoopKind.VECTOR))
+            _chunk(nest, wide, run, symbol, accumulators)
             for accumulator, partial in zip(accumulators, partials, strict=True):
                 name = nest.emitter.parameters.buffer(partial, partial.dtype, write=True)
                 scope.body.append(Store(name, symbol.expr, Local(accumulator.name, accumulator.dtype)))
     first = nest.built(f"{title}_chunks", top.body, count, work, True)
     return [first, _second(second, sweeps, wide, partials, f"{title}_total")]
+
+
+def _chunk(nest: Nest, wide: Sweep, run: Sequence[Symbol], chunk: Symbol, accumulators: Sequence[Accumulator]) -> None:
+    """The vector loops over the points of a chunk: one for its part of each piece that is joined there."""
+    found, size = row_pieces(nest, run[-1]), nest.emitter.parameters.index(nest.loops.extents[run[-1]])
+    low, high = (chunk.expr * costs.CHUNK, minimum(chunk.expr * costs.CHUNK + costs.CHUNK, size))
+    if len(run) > 1:
+        low, high = ZERO, size
+    if len(found) > 1:
+        for piece in found:
+            part(nest, run[-1], piece, low, high, lambda: nest.point(wide, accumulators))
+        return
+    inner, line = nest.new_axis(), nest.emitter.scopes[-1].body
+    nest.emitter.parameters.name(run[-1], low + inner.expr)
+    with nest.scope((run[-1],)) as body:
+        nest.point(wide, accumulators)
+    size = minimum(expr(costs.CHUNK), size - low) if len(run) == 1 else size
+    line.append(Loop(inner, size, tuple(body.body), LoopKind.VECTOR))
 
 
 def _second(nest: Nest, sweeps: Sequence[Sweep], wide: Sweep, partials: Sequence[Partial], title: str) -> Built:

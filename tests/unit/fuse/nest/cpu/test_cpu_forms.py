@@ -105,7 +105,7 @@ def test_the_elements_of_a_window_are_no_lanes():
     parts = (b.slice(x, (start, 0), (5, 20)) for start in (0, 1))
     windows = b.cat([b.reshape(part, 5, 1, 20) for part in parts], 1)
     graph = b.graph(b.reduce("sum", windows, 1))
-    assert rows_and_sum(graph) == [LoopKind.PARALLEL_VECTOR, LoopKind.SERIAL], text_of(graph)
+    assert rows_and_sum(graph) == [LoopKind.PARALLEL_VECTOR, LoopKind.SERIAL, LoopKind.SERIAL], text_of(graph)
     check(graph, fuse(graph), torch.randn(6, 20))
 
 

@@ -1,4 +1,6 @@
-"""A cat along an outer axis is a loop for each piece: values are eager's at the ends of pieces and for other sizes."""
+"""A cat along an outer axis, or along a row that is reduced, is a loop for each piece: values are eager's at the ends
+of pieces and for other sizes.
+"""
 
 import pytest
 import torch
@@ -8,6 +10,20 @@ from framefuse.api import compiled_function
 from framefuse.ir.loops import Apply, Loop, LoopKind
 from framefuse.ir.loops.walk import statements, values_of
 from framefuse.ir.schedule import RunKernel
+
+
+def with_block(x):
+    y = x.clone()
+    y[:, 1:3, 5:9] = 7
+    return y
+
+
+def bordered(x):
+    y = x.clone()
+    y[0], y[-1] = 0, 1
+    y[:, 0], y[:, -1] = 2, 3
+    return y
+
 
 PROGRAMS = {
     "cat": lambda x: torch.cat([x, x * 2], 0),
@@ -24,6 +40,14 @@ PROGRAMS = {
     "a column before rows": lambda x: torch.cat([x[:, 0, :1].expand(-1, x.shape[2]), x[:, 0] + 1], 0),
     "scanned": lambda x: torch.cat([x, x + 1], 0).cumsum(0),
     "scanned across": lambda x: torch.cat([x, x + 1], 1).cumsum(0),
+    "rows that are summed": lambda x: torch.cat([x, x * 2, x[..., :1]], -1).sum(-1),
+    "rows of few": lambda x: torch.stack([x * 2, x - 1, x.abs()], -1).amax(-1) + 1,
+    "rows below each other": lambda x: torch.cat([x, x + 1], 1).sum(-1),
+    "the first of the largest": lambda x: torch.cat([x, x], -1).argmax(-1).float(),
+    "all that is joined": lambda x: torch.cat([x, x * 2], -1).sum(),
+    "a block in all": lambda x: with_block(x).sum(),
+    "a block in rows": lambda x: (with_block(x) * 2, with_block(x).amin(-1))[1],
+    "a border": lambda x: bordered(x) + 1,
     "read twice": lambda x: torch.cat([x, x.flip(0)], 0) + torch.cat([x + 1, x], 0),
 }
 
@@ -51,6 +75,17 @@ def test_no_load_of_a_piece_asks_whether_it_is_there():
     loops = [each for each in statements(kernel.body) if isinstance(each, Loop) and each.kind is LoopKind.VECTOR]
     assert len(loops) == 2
     assert " if " not in str(kernel)
+
+
+def test_what_is_around_a_block_is_whole_rows():
+    """A loop for rows without the block and three for those with it; sums of joined rows choose nothing."""
+    loops = {"block": 4, "rows that are summed": 2}  # and a point alone
+    for name, program in (("block", with_block), ("rows that are summed", PROGRAMS["rows that are summed"])):
+        fast = framefuse.compile(program)
+        for sizes in ((4, 6, 20), (4, 6, 20), (5, 7, 33)):
+            x = torch.randint(-9, 9, sizes).float()
+            assert torch.equal(fast(x), program(x))
+        assert vector_loops(fast) == (loops[name], 0)
 
 
 def vector_loops(fast):
