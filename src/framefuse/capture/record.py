@@ -25,7 +25,7 @@ from framefuse.capture.program.breaks import Break
 from framefuse.capture.program.decoded import decode
 from framefuse.capture.program.frame import Frame, InterpretedGenerator, bind_locals
 from framefuse.capture.program.lookups import type_get
-from framefuse.capture.program.tracebacks import users
+from framefuse.capture.program.tracebacks import raised_at, users
 from framefuse.capture.recording.outcome import autograd_held, inputs_of, separate_tensors, versions_of
 from framefuse.capture.recording.recipe import Recipes
 from framefuse.capture.recording.recorder import Recorder
@@ -254,11 +254,14 @@ class _Run:
                 stop = raised
             except BaseException as error:
                 memo = recorder.settled()
-                recorder.kill("raises", f"{type(error).__name__}")
+                recorder.kill("raises", type(error).__name__)
                 if recorder.relations.tracked:
                     settle(error, memo)
                 recorder.drop()
-                return self._recording(exception=error.with_traceback(users(error.__traceback__)))
+                left = users(error.__traceback__)
+                if recorder.reason is not None and recorder.reason.line is None:
+                    recorder.reason = replace(recorder.reason, line=raised_at(left))
+                return self._recording(exception=error.with_traceback(left))
             if stop is None:
                 machine.frames.append(frame)
                 return self._finish(value)

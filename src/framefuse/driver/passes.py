@@ -42,7 +42,7 @@ from framefuse.runtime.captures import with_region
 from framefuse.runtime.compilation import Compilation, Rewritten
 from framefuse.runtime.derivative import Derivative
 from framefuse.runtime.function import Product
-from framefuse.runtime.fx_graph import Captured, backend_plan, example_inputs, fx_graph
+from framefuse.runtime.fx_graph import Captured, backend_plan, example_inputs, fx_graph, telling
 
 if TYPE_CHECKING:
     from framefuse.autodiff import halves as cut_in_halves
@@ -492,7 +492,8 @@ def through_backend(backend: FxBackend) -> tuple[Pass, ...]:
             raise UserError(text) from error
         if not callable(function):
             raise UserError(f"the backend {name} gave {function!r:.60}. Have it give a callable, such as gm.forward")
-        return function
+        ours = getattr(backend, "__module__", "").startswith("framefuse.")
+        return function if ours else telling(function, name, len(captured.outputs))
 
     return (
         Pass("fx", _captured, "captured"),

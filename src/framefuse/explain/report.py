@@ -158,6 +158,8 @@ def _lazy(state: CompiledFunction) -> list[tuple[Reason, int]]:
 def _answer(state: CompiledFunction, answer: Answer) -> str:
     if answer.product is not None:
         return f"graph {state.products.index(answer.product) + 1} takes such a call"
+    if answer.unfit:
+        return f"is an error: {answer.why}. Give what the function takes"
     return f"compiles once more: {answer.why}" if state.products else "records and compiles: nothing is compiled yet"
 
 

@@ -39,12 +39,15 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What takes a call: the compiled trace with what its guards loaded, or ``why`` none does."""
+    """What takes a call: the compiled trace with what its guards loaded, or ``why`` none does; ``unfit`` arguments are
+    an error of the call's.
+    """
 
     bound: Arguments
     product: Product | None = None
     hit: Hit | None = None
     why: str = ""
+    unfit: bool = False
 
 
 def answering(state: CompiledFunction, args: Arguments, kwargs: Keywords) -> Answer:
@@ -52,7 +55,7 @@ def answering(state: CompiledFunction, args: Arguments, kwargs: Keywords) -> Ans
     unnamed = state.owner is not None and state.dispatch.owner is None  # an installed module is an argument like any
     bound = state.dispatch.bind(*((state.owner,) if unnamed else ()), *args, **kwargs)
     if bound is None:
-        return Answer((), why="these arguments do not fit its parameters")
+        return Answer((), why="these arguments do not fit its parameters", unfit=True)
     for product in state.products:
         if product.start is None:
             outcome = check(product.stages.guards.program, bound)

@@ -57,7 +57,7 @@ def placed(
         raise ValueError("a pass stands before one or after one; give one of both")
     anchor = before if before is not None else after
     if anchor is not None and anchor not in names:
-        raise ValueError(f"there is no pass {anchor!r}. Choose from: {known}")
+        raise ValueError(f"there is no pass {anchor!r}. Choose from: {known or 'none is there yet'}")
     if not passes:
         return (row,)
     if anchor is None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 import torch.fx
 
-from framefuse.errors import Stop
+from framefuse.errors import Stop, kind_of
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.elements import ELEMENT
 from framefuse.ir.facts import Source
@@ -299,6 +299,27 @@ def backend_plan(
         trace.name, number_count, numbers.count, tuple(numbers.early), tuple(slots), registers, (step,), -1, (), result,
         generators,
     )  # fmt: skip
+
+
+def telling(function: Function, name: str, count: int) -> Function:
+    """The code of ``count`` results that a backend made, which says once if it fails: the call then runs eagerly."""
+    told = False
+
+    def call(*args: Value) -> Value:
+        nonlocal told
+        try:
+            results = function(*args)
+            if not isinstance(results, (tuple, list)) or len(results) != count:
+                raise TypeError(f"it gave {kind_of(results)}, not a tuple of {count}")
+        except Exception as error:
+            if not told:
+                what = f"{type(error).__name__}: {error}"
+                logger.warning("The code of the backend %s failed, such calls run eagerly: %s. Mend it", name, what)
+            told = True
+            raise
+        return results
+
+    return call
 
 
 def _in_its_mode(function: Function) -> Function:

@@ -133,3 +133,19 @@ def test_a_modules_place_and_parameters_are_its_forwards():
         assert "module.py" not in said.split("compile  ")[0].replace("asked at module.py", "")
         assert "graph 1  test_timing.py:" in said
         assert "x.dtype was float32, is float64" in str(framefuse.explain(compiled, x.double()))
+
+
+def test_a_call_that_raises_has_its_line_and_arguments_that_do_not_fit_are_an_error():
+    def f(x):
+        y = x.clone()
+        assert y.sum() > 0, "none"
+        return y * 2
+
+    fast = framefuse.compile(f)
+    for x in (torch.ones(3), torch.ones(3)):
+        fast(x)
+    with pytest.raises(AssertionError, match="none"):
+        fast(torch.zeros(3))
+    ((reason, _),) = framefuse.explain(fast).stops
+    assert reason.code == "raises" and reason.line.text.startswith("assert y.sum() > 0")
+    assert framefuse.explain(fast, x, x).answer.startswith("is an error: these arguments do not fit")

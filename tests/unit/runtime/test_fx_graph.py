@@ -103,3 +103,18 @@ def test_a_float_made_of_a_size_inside_the_graph():
         found, expected = fast(torch.ones(shape)), f(torch.ones(shape))
         assert torch.equal(found[0], expected[0]) and found[1:] == expected[1:]
     assert compiled_function(fast).dispatch.hits == 3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"), [(lambda x: x[5], "IndexError: index 5"), (lambda x: x, "a Tensor, not a tuple of 1")]
+)
+def test_code_of_a_backend_that_fails_is_told_once_and_such_calls_run_eagerly(wrong, told, caplog):
+    def broken(gm, examples):
+        failing = iter((wrong, wrong))
+        return lambda x: next(failing, gm.forward)(x)
+
+    fast = framefuse.compile(lambda x: x.tan() + 1, backend=broken)
+    for value in range(4):
+        torch.testing.assert_close(fast(torch.full((3,), value / 4)), torch.full((3,), value / 4).tan() + 1)
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith("The code of the backend broken failed") and told in message

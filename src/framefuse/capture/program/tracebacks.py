@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import types
 from collections.abc import Iterator
 
+import torch
 from torch.overrides import handle_torch_function
 
 from framefuse.capture.program.frame import Frame, InterpretedGenerator
 from framefuse.capture.program.leaves import INTERPRETED_OURS
 from framefuse.capture.program.markers import UNBOUND
 from framefuse.ir.own_class import is_a
+from framefuse.ir.source import Line
 from framefuse.ir.values import Value
 
+TORCH = os.path.dirname(torch.__file__) + os.sep
 OURS = ("framefuse.capture", "framefuse.errors")
 
 
@@ -32,6 +36,17 @@ def is_framefuse(frame: types.FrameType) -> bool:
     """Whether a real frame is one of framefuse's own, which no program sees."""
     name = frame.f_globals.get("__name__")
     return is_a(name, str) and name.startswith("framefuse.") and not name.startswith(INTERPRETED_OURS)
+
+
+def raised_at(traceback: types.TracebackType | None) -> Line | None:
+    """The innermost line of the program's own in a traceback, or the innermost where all are torch's."""
+    lines = []
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        lines.append(Line(code.co_filename, traceback.tb_lineno, code.co_qualname))
+        traceback = traceback.tb_next
+    own = [line for line in lines if not line.file.startswith(TORCH)] or lines
+    return own[-1] if own else None
 
 
 def users(traceback: types.TracebackType | None) -> types.TracebackType | None:
