@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from framefuse.ir.comparisons import Relation
 from framefuse.ir.graph import Graph
 from framefuse.ir.numbers import BUILD, Atom, Binary, Expr, Symbol, expr
 from framefuse.ir.rename import renamed
@@ -19,16 +20,28 @@ from framefuse.ir.values import Value
 def with_named_sizes(graph: Graph) -> Graph:
     """The graph with a symbol for each size that is a division's result, but for a factor and something to add, and for
     each size of inputs and of results of library calls that is a sum. Sizes that only a library call gives stay as they
-    are, and so do other sums: what a kernel slices or pads is known by their terms.
+    are, and so do other sums: what a kernel slices or pads is known by their terms. A size that relations hold to a
+    number, as what a reshape infers, is that number, and one held to another size goes by its symbol.
     """
-    names = _Names(graph.hints, {symbol for symbol, _, _ in graph.bound})
+    names = _Names(graph.hints, {symbol for symbol, _, _ in graph.bound}, graph.relations)
     for node in graph.nodes:
         names.name(node.shape)
         if node.op in ("input", "result"):
             names.name_sums(node.shape)
-    if not names.definitions:
+    if not names.atoms and not names.definitions:
         return graph
     return replace(renamed(graph, names.rewritten), hints=names.hints, sizes=(*graph.sizes, *names.definitions))
+
+
+def _equal(relations: Iterable[Relation]) -> dict[Expr, list[Expr]]:
+    """By size the numbers and other sizes that it is held to, numbers first."""
+    equal: dict[Expr, list[Expr]] = {}
+    for relation in relations:
+        if relation.op == "==":
+            for size, other in ((relation.left, relation.right), (relation.right, relation.left)):
+                known = equal.setdefault(size, [])
+                known.insert(0 if other.constant is not None else len(known), other)
+    return equal
 
 
 class _Names:
@@ -36,13 +49,15 @@ class _Names:
     are in terms of a size that is a sum.
     """
 
-    def __init__(self, hints: Mapping[Symbol, int], late: set[Symbol]) -> None:
+    def __init__(self, hints: Mapping[Symbol, int], late: set[Symbol], relations: Iterable[Relation]) -> None:
         self.hints = dict(hints)
         self.late = late
+        self.equal = _equal(relations)
         self.atoms: dict[Atom, Expr] = {}
         self.sums: list[tuple[Symbol, Expr]] = []
         self.definitions: list[tuple[Symbol, tuple[Expr, ...]]] = []
         self.known: dict[Expr, Expr] = {}
+        self.named: dict[Expr, Expr] = {}  # sizes that are atoms, as they were
 
     def name(self, shape: Iterable[Expr]) -> None:
         """Names what divides in the sizes of one shape."""
@@ -57,8 +72,20 @@ class _Names:
             rest = short - atom_expr(atom) * factor
             if factor < 1 or rest.constant is None or rest.constant % factor:
                 continue
-            more = rest.constant // factor
-            self.atoms[atom] = self._symbol(size // factor) - more
+            self.atoms[atom] = self._whole(size, factor) - rest.constant // factor
+            self.known.clear()
+
+    def _whole(self, size: Expr, factor: int) -> Expr:
+        """What stands for a size over a factor: where relations hold it to a number or to a size with a name, that."""
+        if factor > 1:
+            return self._symbol(size // factor)
+        for other in self.equal.get(size, ()):
+            short: Expr = self.rewritten(other)
+            if short.constant is not None or other in self.named:
+                self.named[size] = short
+                return short
+        self.named[size] = whole = self._symbol(size)
+        return whole
 
     def name_sums(self, shape: Iterable[Expr]) -> None:
         """Names the sums among the sizes of one shape. One of the symbols in a sum is what is left of it."""
@@ -83,7 +110,7 @@ class _Names:
 
     def rewritten(self, value: Value) -> Value:
         """The value over the new symbols; what is no integer expression stays."""
-        if not isinstance(value, Expr) or not self.definitions or value.constant is not None:
+        if not isinstance(value, Expr) or value.constant is not None:
             return value
         renamed = self.known.get(value)
         if renamed is None:

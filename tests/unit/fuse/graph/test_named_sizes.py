@@ -1,5 +1,7 @@
 """Sizes that divisions give are symbols of their own, so that reshapes of such tensors move nothing in kernels."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tests.unit.fuse.graphs import Builder, check, kernels, symbol
@@ -9,9 +11,10 @@ from torch.nn import functional as F
 import framefuse
 from framefuse.fuse import fuse
 from framefuse.fuse.graph.named_sizes import with_named_sizes
+from framefuse.ir.comparisons import Relation
 from framefuse.ir.dtypes import FLOAT32
 from framefuse.ir.loops.print import kernel_text
-from framefuse.ir.numbers import Symbol
+from framefuse.ir.numbers import Symbol, expr
 from framefuse.runtime.function import compiled_function
 
 BATCH, SIDE = symbol("s0"), symbol("s1")
@@ -43,6 +46,17 @@ def test_what_two_sizes_are_made_of_has_one_symbol():
     assert graph.outputs[0].node.shape == (BATCH, b.sizes([6])[0], second.expr, second.expr * 4)
     assert graph.hints[first] == 5 and graph.hints[second] == 3
     assert with_named_sizes(graph) is graph
+
+
+def test_sizes_that_relations_hold_to_a_number_or_to_each_other_go_by_one_name():
+    b, _, half = pooled()
+    inferred = 6 * BATCH * HALF * HALF // (BATCH * SIDE)
+    a = b.slice(half, (0, 0, 0, 0), (BATCH, inferred, QUARTER, 6 * BATCH * HALF // SIDE))
+    held = (Relation("==", inferred, expr(14)), Relation("==", QUARTER, 6 * BATCH * HALF // SIDE))
+    graph = with_named_sizes(replace(b.graph(a), relations=held))
+    assert dict(graph.sizes) == {Symbol("size0"): (HALF,), Symbol("size1"): (QUARTER,)}
+    quarter = symbol("size1")
+    assert graph.outputs[0].node.shape == (BATCH, expr(14), quarter, quarter)
 
 
 def test_sums_of_symbols_and_late_sizes_stay():
