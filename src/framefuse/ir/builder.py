@@ -371,8 +371,10 @@ class Builder:
 
     # ---- reads at positions, reductions, products --------------------------------------------------------------------
 
-    def take(self, node: Node, index: Node, axis: int, wrap: bool) -> Node:
-        """Rows of ``axis`` at integer positions; ``wrap`` lets negative ones count from the end."""
+    def take(self, node: Node, index: Node, axis: int, wrap: bool | None) -> Node:
+        """Rows of ``axis`` at integer positions; ``wrap`` lets negative ones count from the end, and None says that all
+        are surely inside, so that nothing checks them.
+        """
         shape = (*node.shape[:axis], *index.shape, *node.shape[axis + 1 :])
         return self.make("take", (node, index), (("axis", axis), ("wrap", wrap)), node.dtype, shape)
 

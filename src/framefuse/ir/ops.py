@@ -195,8 +195,8 @@ def _views() -> Iterable[Op]:
 
 def _reads() -> Iterable[Op]:
     # result[..., i..., ...] = a[..., index[i...], ...]: operands a, index (any integer dtype), attr axis; result
-    # shape is a.shape with that axis replaced by index.shape. attr wrap: negative indices count from the end. A bad
-    # index is eager's error (the kernel reports, eager re-runs).
+    # shape is a.shape with that axis replaced by index.shape. attr wrap: negative indices count from the end
+    # (None: all are inside). A bad index is eager's error (the kernel reports, eager re-runs).
     formula = "a[(slice(None),) * axis + (b.long(),)]"
     vjp: tuple[str | None, ...] = ("add_rows(g, b)", None)
     bad = "position"

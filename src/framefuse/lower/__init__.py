@@ -14,6 +14,7 @@ from framefuse.lower import (  # noqa: F401  importing a family registers its ru
     diagonals,
     embedding,
     indexing,
+    interpolation,
     known_shapes,
     logic,
     losses,

@@ -1,4 +1,4 @@
-"""Gives the result shapes of convolutions and interpolation, which the library makes; a GPU copies windows itself."""
+"""Gives the result shapes of convolutions, which the library makes; a GPU copies windows itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from framefuse.ir.target import type_of
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 from framefuse.lower.pooling import each, positive
-from framefuse.lower.rules import Lowered, Shapes, Unsupported, register, rule
+from framefuse.lower.rules import Lowered, Shapes, register, rule
 
 
 def _convolution(rank: int) -> Callable[..., Shapes]:
@@ -112,42 +112,3 @@ def fold(
     blocks = lo.count(_places(lo, sizes, kernel_size, dilation, padding, stride))
     lo.require("==", places, blocks, "the places of a fold")
     return Shapes(((*lead, width // count, *sizes),))
-
-
-# Scales by which kernels repeat elements, where eager's own arithmetic is exact, and on which devices they do: on an
-# H100 twice both sides of 4 x 64 x 512 x 512 took 0.51 ms for the library's 0.80, on a CPU of 4 x 32 x 56 x 56 6 for 1.
-SCALES, MOST = (1, 2, 4, 8), 64
-REPEATED = {"cpu": False}
-
-
-def _repeated(lo: Lowering, input: Node, scales: tuple[int, ...]) -> Node:
-    """Each element of the last dimensions so many times."""
-    lead = len(input.shape) - len(scales)
-    apart, long, flat = (list(input.shape[:lead]) for _ in range(3))
-    for size, scale in zip(input.shape[lead:], scales, strict=True):
-        apart += [size, ONE]
-        long += [size, expr(scale)]
-        flat.append(size * scale)
-    for size in input.shape[1:]:
-        lo.require("!=", size, expr(0), "a picture with elements")
-    repeated = lo.reshape(lo.expand(lo.reshape(input, tuple(apart)), tuple(long)), tuple(flat))
-    return lo.derived(repeated, "repeated", (input,), *scales)
-
-
-@rule("F.interpolate", "F.upsample")
-def interpolate(
-    lo: Lowering, input: Node, size: Value = None, scale_factor: Value = None, mode: str = "nearest",
-    align_corners: Value = None, recompute_scale_factor: Value = None, antialias: bool = False,
-) -> Lowered:  # fmt: skip
-    rank = len(input.shape) - 2
-    if size is not None:
-        sizes = lo.shape_of(size if isinstance(size, (tuple, list)) else (size,) * rank)
-        return Shapes(((*input.shape[:2], *sizes),))
-    given = scale_factor if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * rank
-    if not all(float(scale).is_integer() for scale in given):
-        raise Unsupported("a fractional scale")
-    scales = tuple(int(scale) for scale in given)
-    here = REPEATED.get(type_of(input.device), True) and mode == "nearest" and input.dtype.is_float
-    if here and set(scales) <= set(SCALES) and math.prod(scales) <= MOST:
-        return _repeated(lo, input, scales)
-    return Shapes(((*input.shape[:2], *(mine * scale for mine, scale in zip(input.shape[2:], scales, strict=True))),))

@@ -90,7 +90,8 @@ def _axes_of(item: Value) -> int:
 
 def _slice(lo: Lowering, item: slice, size: Expr) -> tuple[Expr, int, Expr]:
     """Start, step and length of a Python slice of a dimension, as decided by the recorded sizes."""
-    step = 1 if item.step is None else item.step
+    target = lo.targets(lo.place)
+    step = 1 if item.step is None else lo.fixed(item.step, "a step") if target and target.tiles else item.step
     if not isinstance(step, int) or step <= 0 or any(isinstance(bound, Node) for bound in (item.start, item.stop)):
         raise Unsupported("step or bounds of a slice")
     start = expr(0) if item.start is None else _clamped(lo, item.start, size)

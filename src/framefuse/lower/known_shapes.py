@@ -7,11 +7,12 @@ from collections.abc import Callable
 import torch
 
 from framefuse.ir.builder import ONE
+from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, expr
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
-from framefuse.lower.rules import Shapes, Unsupported, register, rule
+from framefuse.lower.rules import Lowered, Shapes, Unsupported, register, rule
 
 # Calls that give one tensor of their first operand's shape.
 SAME = (
@@ -98,10 +99,16 @@ def multinomial(lo: Lowering, input: Node, num_samples: Value, replacement: bool
 
 
 @rule("F.one_hot")
-def one_hot(lo: Lowering, tensor: Node, num_classes: Value = -1) -> Shapes:
+def one_hot(lo: Lowering, tensor: Node, num_classes: Value = -1) -> Lowered:
+    """On a GPU the rows of a unit matrix, which nobody writes."""
     if num_classes == -1:
         raise TypeError("the number of classes depends on values")
-    return Shapes(((*tensor.shape, expr(num_classes)),))
+    target, count = lo.targets(tensor.device), expr(num_classes)
+    if target is None or not target.tiles or tensor.dtype is not INT64:
+        return Shapes(((*tensor.shape, count),))
+    line = lo.iota(0, 1, INT64, count, tensor.device)
+    sides = [lo.expand(lo.along(line, axis, 2), (count, count)) for axis in (0, 1)]
+    return lo.take(lo.cast(lo.pointwise("eq", *sides), INT64), tensor, 0, False)
 
 
 @rule("_grouped_mm", "F.grouped_mm")

@@ -44,16 +44,17 @@ def _elementwise(formula: Callable[..., Element]) -> Callable[..., Node]:
         weight: Value = None,
     ) -> Node:  # fmt: skip
         _need_floats(input, target)
-        if size_average is not None or reduce is not None or weight is not None:
-            raise Unsupported("old arguments or a weight")
+        _, reduction = _of_torch(0.0, size_average, reduce, reduction)
+        if weight is not None:
+            raise Unsupported("a weight")
         return reduced(lo, lo.compute(formula, input, target), reduction)
 
     return lowered
 
 
-rule("F.mse_loss")(_elementwise(lambda a, b: (a - b) * (a - b)))
-rule("F.l1_loss")(_elementwise(lambda a, b: abs(a - b)))
-rule("F.soft_margin_loss")(_elementwise(lambda a, t: -log_sigmoid_of(t * a)))
+rule("F.mse_loss", "nn.mse_loss")(_elementwise(lambda a, b: (a - b) * (a - b)))
+rule("F.l1_loss", "nn.l1_loss")(_elementwise(lambda a, b: abs(a - b)))
+rule("F.soft_margin_loss", "nn.soft_margin_loss")(_elementwise(lambda a, t: -log_sigmoid_of(t * a)))
 
 
 @rule("F.smooth_l1_loss")
@@ -128,6 +129,26 @@ def binary_cross_entropy_with_logits(
     return reduced(lo, loss, reduction)
 
 
+@rule("F.multilabel_soft_margin_loss")
+def multilabel_soft_margin_loss(
+    lo: Lowering, input: Node, target: Node, weight: Value = None, size_average: Value = None, reduce: Value = None,
+    reduction: Value = "mean",
+) -> Node:  # fmt: skip
+    _need_floats(input, target)
+    if size_average is not None or reduce is not None or reduction not in ("none", "mean", "sum") or not input.shape:
+        raise Unsupported("old arguments")
+
+    def formula(a: Element, t: Element, *rest: Element) -> Element:
+        loss = -(t * log_sigmoid_of(a) + (1.0 - t) * log_sigmoid_of(-a))
+        return loss * rest[0] if rest else loss
+
+    loss = lo.compute(formula, input, target, *([weight] if isinstance(weight, Node) else []))
+    axis, classes = len(input.shape) - 1, input.shape[-1]
+    total = accumulate(lo, "sum", loss, (axis,), False, loss.dtype)
+    count = classes if classes.constant is None else classes.constant
+    return reduced(lo, lo.compute(lambda a: a / count, total), reduction)
+
+
 @rule("F.kl_div")
 def kl_div(
     lo: Lowering, input: Node, target: Node, size_average: Value = None, reduce: Value = None,
@@ -155,13 +176,15 @@ def triplet_margin_loss(
     swap: Value = False, size_average: Value = None, reduce: Value = None, reduction: Value = "mean",
 ) -> Node:  # fmt: skip
     _need_floats(anchor, positive, negative)
-    if swap or size_average is not None or reduce is not None:
-        raise Unsupported("the nearer of two distances")
+    if size_average is not None or reduce is not None or (swap and lo.differentiable):
+        raise Unsupported("old arguments, or the gradient of the nearer of two distances")
     if len({len(node.shape) for node in (anchor, positive, negative)}) != 1:
         raise Unsupported("ranks")
     if anchor.device == "cpu" and anchor.dtype.size == 2:  # the difference of two distances shows each rounding
         raise Unsupported("16-bit distances")
     near, far = (pairwise_distance(lo, anchor, other, p, eps) for other in (positive, negative))
+    if swap:
+        far = lo.compute(e.minimum, far, pairwise_distance(lo, positive, negative, p, eps))
 
     def formula(a: Element, b: Element) -> Element:
         loss = a - b + margin
@@ -176,6 +199,85 @@ def triplet_margin_loss_of_torch(
     swap: Value = False, reduction: Value = 1,
 ) -> Node:  # fmt: skip
     return triplet_margin_loss(lo, anchor, positive, negative, margin, p, eps, swap, reduction=reduction)
+
+
+def _from_zero(lo: Lowering, node: Node) -> Node:
+    """What is above 0, as ``clamp_min`` gives it."""
+
+    def formula(a: Element) -> Element:
+        return e.maximum(a, a.number(0.0)).derived("clamp_min", a, a.number(0.0))
+
+    return lo.compute(formula, node)
+
+
+@rule("margin_ranking_loss")
+def margin_ranking_loss(
+    lo: Lowering, input1: Node, input2: Node, target: Node, margin: Value = 0.0, size_average: Value = None,
+    reduce: Value = None, reduction: Value = "mean",
+) -> Node:  # fmt: skip
+    margin, reduction = _of_torch(margin, size_average, reduce, reduction)
+    _need_floats(input1, input2)
+    if len({len(node.shape) for node in (input1, input2, target)}) != 1:
+        raise Unsupported("ranks")
+    apart = lo.compute(lambda a, b: a - b, input1, input2)
+    loss = lo.compute(lambda t, d: t * d, lo.compute(lambda t: -t, target), apart)
+    return reduced(lo, _from_zero(lo, lo.compute(lambda a: a + margin, loss)), reduction)
+
+
+@rule("hinge_embedding_loss")
+def hinge_embedding_loss(
+    lo: Lowering, input: Node, target: Node, margin: Value = 1.0, size_average: Value = None, reduce: Value = None,
+    reduction: Value = "mean",
+) -> Node:  # fmt: skip
+    margin, reduction = _of_torch(margin, size_average, reduce, reduction)
+    _need_floats(input)
+    far = _from_zero(lo, lo.compute(lambda a: margin - a, input))
+    loss = lo.compute(lambda a, b: a + b, _unless(lo, target, 1, far), _unless(lo, target, -1, input))
+    return reduced(lo, loss, reduction)
+
+
+@rule("cosine_embedding_loss")
+def cosine_embedding_loss(
+    lo: Lowering, input1: Node, input2: Node, target: Node, margin: Value = 0.0, size_average: Value = None,
+    reduce: Value = None, reduction: Value = "mean",
+) -> Node:  # fmt: skip
+    margin, reduction = _of_torch(margin, size_average, reduce, reduction)
+    _need_floats(input1, input2)
+    axis = len(target.shape)
+    if axis > 1 or {len(input1.shape), len(input2.shape)} != {axis + 1} or input1.dtype is not input2.dtype:
+        raise Unsupported("ranks or dtypes")
+    if input1.dtype.size == 2:  # the difference of two nearly equal numbers shows each rounding
+        raise Unsupported("16-bit distances")
+
+    def dot(a: Node, b: Node) -> Node:
+        return lo.reduce("sum", lo.compute(lambda a, b: a * b, a, b), (axis,))
+
+    near, squares = dot(input1, input2), (dot(input1, input1), dot(input2, input2))
+    cosine = lo.compute(lambda n, a, b: n / e.sqrt((a + 1e-12) * (b + 1e-12)), near, *squares)
+    alike, other = lo.compute(lambda c: 1.0 - c, cosine), _from_zero(lo, lo.compute(lambda c: c - margin, cosine))
+    terms = (_where(lo, "eq", target, number, loss) for number, loss in ((1, alike), (-1, other)))
+    return reduced(lo, lo.compute(lambda a, b: a + b, *terms), reduction)
+
+
+def _of_torch(margin: Value, size_average: Value, reduce: Value, reduction: Value) -> tuple[Value, Value]:
+    """The margin and the reduction; torch's own function has the reduction where the other one has ``size_average``."""
+    if type(size_average) is int and reduce is None:
+        return margin, size_average
+    if size_average is not None or reduce is not None or not isinstance(margin, (int, float)):
+        raise Unsupported("old arguments")
+    return margin, reduction
+
+
+def _unless(lo: Lowering, target: Node, number: int, loss: Node) -> Node:
+    return _where(lo, "ne", target, number, loss)
+
+
+def _where(lo: Lowering, op: str, target: Node, number: int, loss: Node) -> Node:
+    """The loss where the target compares so with a number, else 0."""
+    shape = lo.broadcast(target.shape, loss.shape)
+    counted = lo.pointwise(op, target, lo.full(number, target.dtype, target.shape, target.device))
+    zeros = lo.full(0.0, loss.dtype, shape, loss.device)
+    return lo.pointwise("where", lo.expand(counted, shape), lo.expand(loss, shape), zeros)
 
 
 # ---- classes ---------------------------------------------------------------------------------------------------------

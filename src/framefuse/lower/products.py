@@ -81,6 +81,19 @@ def outer(lo: Lowering, input: Node, vec2: Node, *, out: Value = None) -> Node:
     return lo.compute(lambda a, b: a * b, column, line)
 
 
+@rule("kron")
+def kron(lo: Lowering, input: Node, other: Node, *, out: Value = None) -> Node:
+    """Each element of one tensor times the whole other one."""
+    if not input.dtype.is_float or input.dtype is not other.dtype:
+        raise Unsupported("integers")
+    rank = max(len(input.shape), len(other.shape))
+    left, right = lo.lead(input, rank), lo.lead(other, rank)
+    one = lo.reshape(left, tuple(size for mine in left.shape for size in (mine, ONE)))
+    two = lo.reshape(right, tuple(size for mine in right.shape for size in (ONE, mine)))
+    sizes = tuple(a * b for a, b in zip(left.shape, right.shape, strict=True))
+    return lo.reshape(lo.compute(lambda a, b: a * b, one, two), sizes)
+
+
 @rule("linear")
 def linear(lo: Lowering, input: Node, weight: Node, bias: Value = None) -> Lowered:
     if len(weight.shape) != 2 or not input.shape:
@@ -128,7 +141,9 @@ def einsum(lo: Lowering, equation: Value, *operands: Value) -> Lowered:
         for letter, size in zip(word, node.shape, strict=True):
             sizes[letter] = lo.broadcast((sizes.get(letter, ONE),), (size,))[0]
     shape = tuple(sizes[letter] for letter in result)
-    if len(nodes) > 2 or not _blas(lo, *nodes) or any(len(set(word)) != len(word) for word in words):
+    pairs = len(nodes) == 2 and set(result) == set(words[0]) | set(words[1])  # of which nothing is summed
+    multiplies = pairs and nodes[0].dtype.is_float and nodes[0].dtype is nodes[1].dtype
+    if len(nodes) > 2 or not (multiplies or _blas(lo, *nodes)) or any(len(set(word)) != len(word) for word in words):
         return Shapes((shape,))
     kept = [set(result).union(*words[:place], *words[place + 1 :]) for place in range(len(words))]
     summed = [_summed(lo, node, word, letters) for node, word, letters in zip(nodes, words, kept, strict=True)]

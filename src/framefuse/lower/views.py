@@ -471,10 +471,16 @@ def _with_elements(lo: Lowering, input: Node) -> Shape:
     return input.shape
 
 
+def _factor(lo: Lowering, input: Node, factor: Value) -> Expr:
+    """How many neighbours are shuffled: the recorded number where kernels are cut into tiles by it."""
+    target = lo.targets(input.device)
+    return expr(lo.fixed(factor, "a factor") if target is not None and target.tiles else factor)
+
+
 @rule("pixel_shuffle")
 def pixel_shuffle(lo: Lowering, input: Node, upscale_factor: Value) -> Node:
     *lead, channels, high, wide = _with_elements(lo, input)
-    r = expr(upscale_factor)
+    r = _factor(lo, input, upscale_factor)
     inner = channels // (r * r)
     rank = len(lead)
     apart = lo.reshape(input, (*lead, inner, r, r, high, wide))
@@ -485,7 +491,7 @@ def pixel_shuffle(lo: Lowering, input: Node, upscale_factor: Value) -> Node:
 @rule("pixel_unshuffle")
 def pixel_unshuffle(lo: Lowering, input: Node, downscale_factor: Value) -> Node:
     *lead, channels, high, wide = _with_elements(lo, input)
-    r = expr(downscale_factor)
+    r = _factor(lo, input, downscale_factor)
     rank = len(lead)
     apart = lo.reshape(input, (*lead, channels, high // r, r, wide // r, r))
     order = [*range(rank), rank, rank + 2, rank + 4, rank + 1, rank + 3]
@@ -495,8 +501,9 @@ def pixel_unshuffle(lo: Lowering, input: Node, downscale_factor: Value) -> Node:
 @rule("channel_shuffle", "native_channel_shuffle")
 def channel_shuffle(lo: Lowering, input: Node, groups: Value) -> Node:
     batch, channels, *rest = input.shape
-    inner = channels // groups
-    apart = lo.reshape(input, (batch, expr(groups), inner, *rest))
+    count = _factor(lo, input, groups)
+    inner = channels // count
+    apart = lo.reshape(input, (batch, count, inner, *rest))
     order = [0, 2, 1, *range(3, 3 + len(rest))]
     return lo.reshape(lo.permute(apart, order), input.shape)
 

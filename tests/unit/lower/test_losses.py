@@ -9,6 +9,7 @@ from framefuse.api import compiled_function
 from framefuse.ir.schedule import RunCall
 
 ROWS = torch.randint(0, 5, (30,), generator=torch.Generator().manual_seed(0))
+SIGNS = torch.randn(30, 1, generator=torch.Generator().manual_seed(0)).sign().double()
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
@@ -18,11 +19,21 @@ ROWS = torch.randint(0, 5, (30,), generator=torch.Generator().manual_seed(0))
         lambda x, how: F.soft_margin_loss(x, torch.sign(x.detach() - 0.5), reduction=how),
         lambda x, how: F.poisson_nll_loss(x.exp(), x.detach().abs(), log_input=False, reduction=how),
         lambda x, how: F.cross_entropy(x, ROWS, label_smoothing=0.3, ignore_index=3, reduction=how),
+        lambda x, how: F.margin_ranking_loss(x, x.flip(0), SIGNS.expand(30, 5), 0.1, reduction=how),
+        lambda x, how: F.hinge_embedding_loss(x, SIGNS, 0.7, reduction=how),
+        lambda x, how: F.cosine_embedding_loss(x, x.roll(1, 0) * 2, SIGNS[:, 0], 0.1, reduction=how),
+        lambda x, how: F.multilabel_soft_margin_loss(x, (SIGNS > 0).double().expand(30, 5), reduction=how),
     ],
-    ids=["soft margin", "poisson", "smoothed labels"],
+    ids=["soft margin", "poisson", "smoothed labels", "ranking", "hinge", "cosine", "labels"],
 )
 def test_losses(loss, reduction):
     check(lambda x: loss(x, reduction), (30, 5))
+
+
+def test_products_that_sum_nothing():
+    check(lambda x: torch.kron(x, x[:2, 1:]) + torch.kron(x[0], x[:, :2])[:1], (3, 3))
+    check(lambda x: torch.einsum("bi,bj->jib", x, x + 1), (3, 4))
+    check(lambda x: torch.norm(x, p=3, dim=-1), (3, 4))
 
 
 def test_pooling_of_powers():

@@ -9,8 +9,9 @@ from torch import nn
 
 import framefuse
 from framefuse.api import compiled_function
+from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.schedule import RunCall, RunKernel
-from framefuse.lower import convolution, pooling
+from framefuse.lower import interpolation, pooling
 
 WINDOWS = [(3, 2, 1), (2, 2, 0), (3, 1, 1), (2, 3, 0), (4, 1, 2), (5, 2, 2), (3, 2, 0), (1, 2, 0)]
 
@@ -177,13 +178,32 @@ def test_every_element_of_every_window_counts_once():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_repeated_elements(layout, dtype, monkeypatch):
-    monkeypatch.setattr(convolution, "REPEATED", {})
+    monkeypatch.setattr(interpolation, "REPEATED", {})
     shapes, twice = ((2, 3, 5, 4), (1, 3, 6, 9)), dtype is torch.float64
     if layout is torch.contiguous_format:
         shapes += ((0, 3, 4, 4),)
-    for scale in (2, (4, 1), (8, 2)):
+    for scale in (2, (4, 1), (8, 2), (3, 7)):
         items = agree(nn.Upsample(scale_factor=scale), *shapes, dtype=dtype, layout=layout, twice=twice)
         assert all(isinstance(item, RunKernel) for item in items)
+
+
+def test_what_lies_beside_a_point_is_weighed_without_checks(monkeypatch):
+    monkeypatch.setattr(interpolation, "REPEATED", {})
+    programs = [
+        (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), (2, 3, 5, 4), (1, 2, 4, 6)),
+        (lambda x: F.interpolate(x, size=(9, 3), mode="bilinear", align_corners=True), (2, 3, 5, 4), (1, 2, 4, 6)),
+        (lambda x: F.interpolate(x, size=7, mode="linear"), (2, 3, 5), (1, 2, 9)),
+    ]
+    for program, *shapes in programs:
+        fast = framefuse.compile(program)
+        for shape in (*shapes, *shapes):
+            x = torch.randn(shape)
+            torch.testing.assert_close(fast(x), program(x))
+        assert fast.hits >= 3
+        items = compiled_function(fast).products[0].stages.code.schedule.items
+        assert not any(isinstance(item, RunCall) for item in items)
+        kernels = [item.kernel for item in items if isinstance(item, RunKernel)]
+        assert kernels and not any("check(" in kernel_text(kernel) for kernel in kernels)
 
 
 def test_averages_to_sizes_that_divide_the_picture_are_kernels(monkeypatch):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from framefuse.codegen.optimise import Optimised, optimised
 from framefuse.codegen.specialisation import Specialisation
 from framefuse.codegen.triton.blocks import Blocks, choose
 from framefuse.codegen.triton.builder import Builder, Tile
+from framefuse.codegen.triton.divisors import known_divisors
 from framefuse.codegen.triton.full_tiles import STEP, End, end_of
 from framefuse.codegen.triton.loops import Loops
 from framefuse.codegen.triton.values import Values
@@ -77,19 +78,20 @@ def emit(kernel: Kernel, special: Specialisation) -> Module:
     steps = special.aligned and not single and (blocks.simple or fitted)
     whole = {number: STEP for number in numbers if steps and work.reads(work.names[number])}
     whole |= {number: max(blocks.points, whole.get(number, 1)) for number in sorted(steady, key=lambda n: n.name)}
+    known = {number: blocks.points for number in steady if hints[number] == blocks.points}
+    known |= known_divisors(kernel, blocks, hints) if fitted else {}
     fits: tuple[Fit, ...] = ()
     end = None
     if special.aligned and not single and blocks.simple and not blocks.held:
         end = end_of(kernel, blocks, work.names, work.lines, integers.integer, hints)
-    if not whole and not blocks.held:
+    if not whole and not known and not blocks.held:
         functions = [work.function(name, constants)]
         if end is not None:
             likely = _Likely(work, blocks, {end.number: STEP}, None, end=end)
             functions = [work.function("work", constants), work.function(name, constants, likely.first("work"))]
     else:
         row = _body(nest, blocks.holding, integers, steady) if blocks.held else work
-        equal = frozenset(number for number in steady if hints[number] == blocks.points)
-        likely = _Likely(work, blocks, whole, work.filled(blocks, hints), equal, end)
+        likely = _Likely(work, blocks, whole, work.filled(blocks, hints), known, end)
         functions = [work.function("work", constants)] if row is work or not fitted else []
         if row is not work:
             functions.insert(0, row.function("row", constants))
@@ -107,21 +109,20 @@ def emit(kernel: Kernel, special: Specialisation) -> Module:
 class _Likely:
     """What numbers like the recorded ones are: multiples of what ``whole`` says, and the vector loops that are held fit
     their blocks. One of them that is ``filled`` (its number and the constant of its block) is known: rows are one whole
-    tile, without a mask. So are those that are ``equal`` to the points of a program. Where all of a program's elements
-    lie before an ``end``, it is taken for a multiple as well.
+    tile, without a mask. Others are ``known`` as well, those by which each element divides among them. Where all of a
+    program's elements lie before an ``end``, it is taken for a multiple as well.
     """
 
     work: _Body
     blocks: Blocks
     whole: Mapping[Symbol, int]
     filled: tuple[Symbol, str] | None
-    equal: frozenset[Symbol] = frozenset()
+    known: Mapping[Symbol, int] = field(default_factory=dict)
     end: End | None = None
 
     def fits(self) -> tuple[Fit, ...]:
         """What a launch of code for such numbers alone must check."""
-        points = self.blocks.points
-        known = {number: Fit(number.expr, low=points, high=points) for number in self.whole if number in self.equal}
+        known = {number: Fit(number.expr, low=value, high=value) for number, value in self.known.items()}
         if self.filled is not None:
             number, constant = self.filled
             size = self.blocks.shape[int(constant.removeprefix("BLOCK"))]
@@ -166,8 +167,8 @@ class _Likely:
         """The arguments of a function for any numbers (neither), for rows that are one whole tile, for multiples."""
         names = self.work.names
         known = {names[n]: f"{names[n]} // {step} * {step}" for n, step in self.whole.items()} if stepped else {}
-        for number in self.equal if stepped else ():
-            known[names[number]] = f"{names[number]} * 0 + {self.blocks.points}"
+        for number, value in self.known.items() if stepped else ():
+            known[names[number]] = f"{names[number]} * 0 + {value}"
         if full and self.filled is not None:
             name = self.work.names[self.filled[0]]
             known[name] = f"{name} * 0 + {self.filled[1]}"  # of the number's type

@@ -210,7 +210,8 @@ class Group:
             index = (*cell.index[:axis], t, *cell.index[axis + 1 :])
         size = data.shape[axis]
         # A position is moved into range before it is used, which needs a range that is not empty.
-        tests = () if size.constant else (t, size - 1 - t)
+        sure = cell.node.op == "take" and cell.node.attr("wrap") is None
+        tests = () if size.constant or sure else (t, size - 1 - t)
         cell.tests = (tests,)
         return (where, self.demand(data, index, join(cell.mask, tests)))
 

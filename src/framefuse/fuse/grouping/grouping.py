@@ -24,7 +24,7 @@ from framefuse.fuse.grouping.work import NUMBER, Weight, points, weights
 from framefuse.fuse.setting import Setting
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.nested import symbols_in
-from framefuse.ir.numbers import Symbol
+from framefuse.ir.numbers import Symbol, product
 from framefuse.ir.ops import TABLE
 from framefuse.ir.values import Value
 
@@ -126,6 +126,8 @@ class Grouping:
             self.scan(node, users, required)
         elif self.divides(node, users):
             self.keep(node, users, kept.DIVIDED, apart=True)
+        elif not required and self.is_wide_window(node, users):
+            self.keep(node, users, kept.why_kept(node, users), apart=True)
         elif not required and self.may_inline(node, users):
             for group, cells in users.items():
                 for cell in tuple(cells):
@@ -255,13 +257,29 @@ class Grouping:
             return True
         loads = costs.TWICE_LOADS
         if len(users) == 1 and len(cells) <= costs.TWICE_CELLS:
-            if weight.loads <= loads[0] and weight.time <= costs.TWICE_IN_ONE:
+            if weight.loads <= loads[0] and (weight.time <= costs.TWICE_IN_ONE or self.is_read_at(node)):
                 return True
         if len(users) == 2 and len(cells) == 2:
             if (weight.loads <= loads[1] and weight.time <= costs.TWICE_IN_TWO) or self.widens(node):
                 return True
         repeated = sum(self.visits(group, cell) for group, cell in cells[1:])
         return weight.loads <= loads[1] and weight.time * repeated < costs.REPEATED_WORK
+
+    def is_read_at(self, node: Node) -> bool:
+        """Whether a GPU reads the elements at positions that many of them share."""
+        target = self.setting.targets(node.device)
+        rare = node.op == "take" and product(node.inputs[1].shape) is not product(node.shape)
+        return rare and target is not None and target.tiles
+
+    def is_wide_window(self, node: Node, users: Iterable[Group]) -> bool:
+        """Whether a GPU computes a value from so many elements that the loops of a reduction, or a kernel that has much
+        to do already, would be slow with it.
+        """
+        target = self.setting.targets(node.device)
+        if target is None or not target.tiles or TABLE[node.op].kind != "pointwise":
+            return False
+        wide = self.weights[node].loads >= costs.GPU_WIDE_WINDOW
+        return wide and any(group.reduces or len(group.cells) > costs.GPU_WIDE_WINDOW_CELLS for group in users)
 
     def widens_memory(self, node: Node) -> bool:
         """Whether a value is a narrower one in more bytes: a GPU keeps the narrower one, if either has to be kept."""

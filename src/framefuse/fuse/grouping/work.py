@@ -74,7 +74,8 @@ def weights(graph: Graph) -> dict[Node, Weight]:
         time, loads, size = op_time(node), 0, 0
         for operand in dict.fromkeys(node.inputs):
             weight = _loaded(operand) if operand in kept else by_node[operand]
-            small = node.op == "expand" and product(node.shape) is not product(operand.shape)
+            placed = node.op == "expand" or (node.op == "take" and operand is not node.inputs[0])
+            small = placed and product(node.shape) is not product(operand.shape)
             rare = small and points(operand, graph.hints) * costs.RARE <= points(node, graph.hints)
             time += 0.0 if rare else weight.time
             loads += 0 if small else weight.loads

@@ -230,6 +230,10 @@ class Emitter:
             raw = self.fresh("v")
             place.body.append(Let(raw, value))
             value = Local(raw, INT64)
+        if cell.node.op == "take" and cell.node.attr("wrap") is None:
+            place.positions.add(cell.position)
+            self.parameters.name(cell.position, Symbol(value.name).expr)
+            return
         if cell.node.op == "take" and cell.node.attr("wrap"):
             wrapped = self.fresh("v")
             moved = Apply(

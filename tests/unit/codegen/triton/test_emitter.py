@@ -123,6 +123,23 @@ def test_fitted_code_is_shorter(kernel, hints, asked):
     assert len(same) == 1, "a launch takes the one or the other"
 
 
+@pytest.mark.parametrize("rows", [1 << 18, 2])
+def test_fitted_code_multiplies_where_each_of_many_elements_divides(rows):
+    """A launch checks that the numbers by which a position is divided are the recorded ones."""
+    b = Builder(s0=rows, s1=3, s2=5)
+    x = b.input((S0, S1, S2), FLOAT32)
+    turned = b.reshape(b.permute(x, 0, 2, 1), S0, S1 * S2)
+    schedule = fuse(b.graph(b.mul(turned, 2.0)), targets=lambda device: GPU)
+    (item,) = (item for item in schedule.items if isinstance(item, RunKernel))
+    numbers = zip(item.kernel.numbers, item.numbers, strict=True)
+    known = {n.symbol: value.evaluate(b.hints) for n, value in numbers}
+    wanted = (Specialisation(known, guarded=True, fitted=fitted) for fitted in (True, False))
+    made, general = (module.module_of(item.kernel, each) for each in wanted)
+    asked = {(fit.low, fit.high) for fit in made.fits if fit.multiple == 1}
+    assert asked == ({(3, 3), (15, 15)} if rows > 2 else set()) and not general.fits
+    assert ("* 0 + 15" in made.text) is (rows > 2)
+
+
 def test_long_code_is_fitted_but_not_written_twice():
     kernel = k.pointwise([FLOAT32], k.apply("sin", k.load("x0", k.I)))
     known = {number.symbol: 1 << 24 for number in kernel.numbers}
