@@ -217,6 +217,9 @@ class _Writer:
             yield f"    n[{to}].r = (double)n[{left}].i;"
         elif op in REALS:
             yield f"    n[{to}].r = n[{left}].r {REALS[op]} n[{right}].r;"
+        elif op in ("real_min", "real_max"):
+            chosen = f"n[{right}].r {CHOSEN[op[5:]]} n[{left}].r ? n[{right}].r : n[{left}].r"
+            yield f"    n[{to}].r = {chosen};"
         elif op == "real_sqrt":
             yield f"    n[{to}].r = sqrt(n[{left}].r);"
         else:

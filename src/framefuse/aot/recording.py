@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,11 +127,19 @@ def told(call: Recorded) -> tuple[str, ...]:
 
 
 def _is_told(fact: Fact) -> bool:
-    root = fact.source.root.key
+    root: Any = fact.source.root.key
     module = root.__module__ if isinstance(root, FunctionType) else ""
     name = root.__name__ if isinstance(root, ModuleType) else module or ""
     own = fact.line is not None and Path(fact.line.file).is_relative_to(OWN_FORMS)
+    own |= any(root is defaults for defaults in _defaults())
     return fact.kind in TOLD and not (fact.source.is_argument or own or name.partition(".")[0] == "torch")
+
+
+@functools.cache
+def _defaults() -> tuple[object, ...]:
+    """What forms have for arguments that are not given."""
+    functions: list[Any] = [form.function for form in forms().values()]
+    return tuple(part for each in functions for part in (each.__defaults__, each.__kwdefaults__) if part)
 
 
 # ---- tensors ---------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from framefuse.aot.forms.registry import form
+from framefuse.aot.forms.registry import Given, form
 from framefuse.ir.values import Value
 
 
@@ -20,6 +20,24 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     shifted = F.pad(input, (abs(offset), 0))  # by row where the diagonal is below, else by column
     held = shifted.unsqueeze(-1) if offset < 0 else shifted.unsqueeze(-2)
     return torch.where(on, held, torch.zeros([], dtype=input.dtype)).movedim((-2, -1), (dim1 % rank, dim2 % rank))
+
+
+def _is_real(given: Given) -> bool:
+    plain = given["layout"] is None and not given["requires_grad"] and given["out"] is None
+    ends = not isinstance(given["start"], Tensor) and not isinstance(given["end"], Tensor)
+    return plain and ends and given["dtype"] in (None, torch.float32, torch.float64)
+
+
+@form(torch.linspace, where=_is_real)
+def linspace(
+    start: Value, end: Value, steps: Value, *, out: Value = None, dtype: Value = None, layout: Value = None,
+    device: Value = None, pin_memory: Value = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """From both ends to the middle, so that both are as given."""
+    place = torch.arange(steps, dtype=torch.float64)
+    step = (end - start) / max(steps - 1, 1)
+    found = torch.where(place * 2 < steps, start + step * place, end - step * (steps - 1 - place))
+    return found.to(torch.get_default_dtype() if dtype is None else dtype)
 
 
 @form(torch.block_diag)

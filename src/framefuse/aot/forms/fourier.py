@@ -183,6 +183,39 @@ def stft(
     return result if input.dim() == 2 else result.squeeze(0)
 
 
+def _is_signal(given: Given) -> bool:
+    short = given["n_fft"] <= LONGEST and not given["return_complex"] and given["onesided"] is not False
+    return short and given["input"].is_complex()
+
+
+@form(torch.istft, torch.Tensor.istft, where=_is_signal)
+def istft(
+    input: Tensor, n_fft: int, hop_length: Value = None, win_length: Value = None, window: Value = None,
+    center: bool = True, normalized: bool = False, onesided: Value = None, length: Value = None,
+    return_complex: bool = False,
+) -> Tensor:  # fmt: skip
+    """Real signals again: windows are laid over each other and divided by what they sum to. That this is nowhere zero
+    is not checked.
+    """
+    hop, width = n_fft // 4 if hop_length is None else hop_length, n_fft if win_length is None else win_length
+    frames = input if input.dim() == 3 else input.unsqueeze(0)
+    count = frames.shape[-1]
+    if window is None:
+        window = torch.ones([width], dtype=input.real.dtype)
+    shape = F.pad(window, ((n_fft - width) // 2, n_fft - width - (n_fft - width) // 2)).unsqueeze(-1)
+    parts = _real_along(frames.transpose(-2, -1), n_fft, -1, "ortho" if normalized else None).transpose(-2, -1)
+    whole = n_fft + hop * (count - 1)
+    sums = [
+        F.fold(terms, (1, whole), (1, n_fft), stride=(1, hop)).reshape(terms.shape[0], -1)
+        for terms in (parts * shape, (shape * shape).expand(1, n_fft, count))
+    ]
+    start = n_fft // 2 if center else 0
+    end = whole - start if length is None else start + length
+    signal, weight = (F.pad(each, (0, max(end - whole, 0)))[:, start:end] for each in sums)
+    result = torch.where(weight > 1e-11, signal / weight, signal)
+    return result if input.dim() == 3 else result.squeeze(0)
+
+
 def _is_plain(given: Given) -> bool:
     return given["dtype"] is None and given["layout"] is None and not given["requires_grad"]
 

@@ -118,6 +118,42 @@ def cubic(input: Tensor, output_size: Value, align_corners: bool, scale_factors:
     return _separably(input, output_size, align_corners, scale_factors, _cubically)
 
 
+def _smoothly(input: Tensor, output_size: Value, aligned: bool, scales: Value, weigh: Function, reach: int) -> Tensor:
+    """By all elements within a filter, which is as wide as what it makes one of: products with its weights."""
+    sizes = _sizes(input, output_size, scales)
+    wide = input if input.dtype is torch.float64 else input.to(torch.float32)
+    for dim, (size, step) in enumerate(zip(sizes, _steps(input, sizes, scales, aligned), strict=True), 2):
+        narrow = 1 / max(step, 1.0)
+        centre = ((torch.arange(size, dtype=torch.float64) + 0.5) * step).unsqueeze(-1)
+        at = torch.arange(wide.shape[dim], dtype=torch.float64)
+        least = (centre - reach / narrow + 0.5).clamp(min=0).floor()
+        weights = weigh(((at - centre + 0.5) * narrow).abs())
+        weights = torch.where((at >= least) & (at < (centre + reach / narrow + 0.5).floor()), weights, 0.0)
+        weights = (weights / weights.sum(-1, keepdim=True)).to(wide.dtype)
+        wide = torch.matmul(wide.movedim(dim, -1), weights.mT).movedim(-1, dim)
+    return wide.to(input.dtype)
+
+
+def _is_real(given: Given) -> bool:
+    return bool(given["input"].dtype.is_floating_point)
+
+
+@form(torch._C._nn._upsample_bilinear2d_aa, where=_is_real)
+def smooth_linear(input: Tensor, output_size: Value, align_corners: bool, scale_factors: Value = None) -> Tensor:
+    return _smoothly(input, output_size, align_corners, scale_factors, lambda x: (1 - x).clamp(min=0), 1)
+
+
+@form(torch._C._nn._upsample_bicubic2d_aa, where=_is_real)
+def smooth_cubic(input: Tensor, output_size: Value, align_corners: bool, scale_factors: Value = None) -> Tensor:
+    """With the constant of pictures, -0.5."""
+
+    def weigh(x: Tensor) -> Tensor:
+        near, far = (1.5 * x - 2.5) * x * x + 1, ((-0.5 * x + 2.5) * x - 4) * x + 2
+        return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
+
+    return _smoothly(input, output_size, align_corners, scale_factors, weigh, 2)
+
+
 def _is_flat(given: Given) -> bool:
     return given["input"].dim() == 4 and given["mode"] not in ("bicubic", 2)
 

@@ -104,6 +104,37 @@ def trapezoid(y: Tensor, x: Value = None, *, dx: Value = None, dim: int = -1) ->
     return doubled / 2
 
 
+def _is_even(given: Given) -> bool:
+    return given["edge_order"] == 1 and (given["spacing"] is None or isinstance(given["spacing"], (int, float)))
+
+
+@form(torch.gradient, where=_is_even)
+def gradient(input: Tensor, *, spacing: Value = None, dim: Value = None, edge_order: int = 1) -> tuple[Tensor, ...]:
+    """By the two neighbours of each element, and at the edges by one."""
+    dims = range(input.dim()) if dim is None else [dim] if isinstance(dim, int) else dim
+    return tuple(_slope(input, axis, 1 if spacing is None else spacing) for axis in dims)
+
+
+def _slope(input: Tensor, dim: int, apart: Value) -> Tensor:
+    steps = input.diff(dim=dim)
+    size = steps.shape[dim]
+    between = (steps.narrow(dim, 1, size - 1) + steps.narrow(dim, 0, size - 1)) / 2
+    slopes: Tensor = torch.cat([steps.narrow(dim, 0, 1), between, steps.narrow(dim, size - 1, 1)], dim) / apart
+    return slopes
+
+
+@form(torch.mode, torch.Tensor.mode)
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Placed:
+    """The least one of those that are there most often, and where the last of them is."""
+    values, places = torch.sort(input, dim=dim, stable=True)
+    lines = values.movedim(dim, -1)
+    counts = (lines.unsqueeze(-1) == lines.unsqueeze(-2)).sum(-1)
+    first = counts.argmax(-1, keepdim=True)
+    last = first + counts.gather(-1, first) - 1
+    found, where = lines.gather(-1, first), places.movedim(dim, -1).gather(-1, last)
+    return Placed(*(part.movedim(-1, dim) if keepdim else part.squeeze(-1) for part in (found, where)))
+
+
 def _has_no_running_ones(given: Given) -> bool:
     return given["training"] and given["running_mean"] is None and given["running_var"] is None
 

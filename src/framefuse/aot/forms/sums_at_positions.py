@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from framefuse.aot.forms.registry import Given, form
-from framefuse.ir.values import Value
+from framefuse.ir.values import Function, Value
 
 
 @form(torch.index_add, torch.Tensor.index_add)
@@ -104,6 +104,19 @@ def histc(input: Tensor, bins: int = 100, min: Value = 0, max: Value = 0) -> Ten
 def isin(elements: Tensor, test_elements: Tensor, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
     found = (elements.unsqueeze(-1) == test_elements.reshape(-1)).any(-1)
     return ~found if invert else found
+
+
+def _in_place(name: str) -> Function:
+    """The same, written into the tensor itself."""
+
+    def write(input: Tensor, *args: Value, **kwargs: Value) -> Tensor:
+        return input.copy_(getattr(input, name)(*args, **kwargs))
+
+    return write
+
+
+for _name in ("scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_fill", "masked_scatter"):
+    form(getattr(torch.Tensor, f"{_name}_"))(_in_place(_name))
 
 
 def _adds(given: Given) -> bool:

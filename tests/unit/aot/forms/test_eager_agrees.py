@@ -308,6 +308,29 @@ def test_equations_of_matrices_agree_at_other_sizes(tmp_path):
     torch.testing.assert_close(program(odd), torch.logcumsumexp(odd, 1), equal_nan=True)
 
 
+def test_writes_in_place_slopes_and_smooth_pictures_agree(tmp_path):
+    def f(x, at):
+        y = (x * 2).scatter_(1, at, 9.0).index_add_(0, torch.tensor([0, 1]), x[:2], alpha=2)
+        top = torch.zeros_like(x).scatter_reduce_(1, at, x[:, :2], "amax", include_self=False)
+        line = torch.linspace(-2, 3, 7, dtype=torch.float64)
+        return y, top, *torch.gradient(x), torch.gradient(x, spacing=2.0, dim=-1)[0], *x.round().mode(0), line
+
+    def smooth(x):
+        up = F.interpolate(x, size=(11, 3), mode="bicubic", antialias=True, align_corners=True)
+        return up, F.interpolate(x, scale_factor=0.4, mode="bilinear", antialias=True)
+
+    def again(x):
+        window = torch.hann_window(16)
+        spectrum = torch.stft(x, 20, 4, 16, window, return_complex=True)
+        return torch.istft(spectrum, 20, 4, 16, window, length=x.shape[-1]), torch.istft(spectrum[0], 20, 4, 16, window)
+
+    def all_of(x, at, picture, signal):
+        return *f(x, at), *smooth(picture), *again(signal)
+
+    at = torch.tensor([[0, 5], [2, 1], [3, 4], [1, 0], [5, 2]])
+    agrees(tmp_path, all_of, drawn(5, 6), at, PICTURES, drawn(2, 64))
+
+
 def factors(a):
     """What does not depend on the signs that factors may have."""
     definite = a @ a.mT + torch.eye(a.shape[-2], dtype=a.dtype)
