@@ -11,6 +11,7 @@ from framefuse.autodiff.registry import Gradient, vjp, vjp_derived
 from framefuse.ir.builder import ONE, Builder
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
+from framefuse.ir.numbers import Expr, expr
 
 
 @inside
@@ -44,15 +45,21 @@ def take(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequenc
 
 
 def rows_of_table(
-    builder: Builder, g: Node, index: Node, table: Node, padding: int = -1, by_count: bool = False
+    builder: Builder, g: Node, index: Node, table: Node, padding: int | Expr = -1, by_count: bool = False
 ) -> Node:
     """The gradient of a table of rows, of which row ``index[i]`` received entry ``i`` of ``g``. Row ``padding``
     receives none; ``by_count`` divides a row by how often it was read.
     """
-    rows, width = table.shape[0], builder.count(table.shape[1:])
-    flat = builder.reshape(g, (builder.count(index.shape), width))
+    rows, width, count = table.shape[0], builder.count(table.shape[1:]), builder.count(index.shape)
+    flat = builder.reshape(g, (count, width))
+    result = [((), table.dtype, (rows, width))]
+    if g.device == "cpu" and expr(padding).constant == -1 and not by_count:
+        # The library's function for embeddings takes 2 to 14 times as long there.
+        index = builder.cast(builder.reshape(index, (count,)), INT64)
+        (gradient,) = calls(builder, rows_added, (flat, index, 0, rows), result)
+        return builder.reshape(gradient, table.shape)
     target, args = torch.ops.aten.embedding_dense_backward.default, (flat, index, rows, padding, by_count)
-    (gradient,) = calls(builder, target, args, [((), table.dtype, (rows, width))], name="embedding_dense_backward")
+    (gradient,) = calls(builder, target, args, result, name="embedding_dense_backward")
     return builder.reshape(gradient, table.shape)
 
 

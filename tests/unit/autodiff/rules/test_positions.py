@@ -189,3 +189,14 @@ def test_a_slice_of_a_size_that_values_decide(part):
         made, expected = (torch.autograd.grad(f(x).sum(), x) for f in (fast, program))
         torch.testing.assert_close(made, expected)
     assert framefuse.explain(fast).hits >= 2
+
+
+def test_rows_that_are_read_on_a_cpu_are_added_by_index_add():
+    x, rows = rand(5, 6), places(5, 9)
+    reads = (lambda x, rows: x[rows], lambda x, rows: F.embedding(rows, x), lambda x, rows: x[-1 - rows])
+    for read in reads:
+        backward = check_lowered(lambda x, rows, read=read: read(x * 2, rows).sin(), x, rows)
+        assert "rows_added" in names(backward), names(backward)
+    for keywords in ({"padding_idx": 2}, {"scale_grad_by_freq": True}):
+        backward = check_lowered(lambda x, rows, kw=keywords: F.embedding(rows, x * 2, **kw).sin(), x, rows)
+        assert "embedding_dense_backward" in names(backward), names(backward)
