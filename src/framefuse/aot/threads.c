@@ -1,5 +1,6 @@
-/* The threads of a model: they wait for work for a short while awake, then asleep. */
-enum { MOST_THREADS = 64, AWAKE = 2000 };
+/* The threads of a model: they wait for work for a short while awake, then asleep. Nobody waits for one that has not
+ * begun: on a busy machine the caller may have done all of the work before another thread runs. */
+enum { MOST_THREADS = 64, AWAKE = 2000, OPEN = 1 << 16 };
 
 typedef void piece(const void *context, int64_t begin, int64_t end, int worker);
 
@@ -10,7 +11,7 @@ typedef struct crew {
     int count; /* of the threads besides the caller's own */
     int wanted, ends;
     unsigned turn; /* which piece of work it is */
-    int left;      /* threads that have not finished it */
+    int gate;      /* the threads at work, and OPEN while more may begin: what is below stands still then */
     piece *work;
     const void *context;
     int64_t extent, step, next;
@@ -40,6 +41,15 @@ static void take_pieces(crew *of, int worker)
     }
 }
 
+static int enter(crew *of)
+{
+    int gate = __atomic_load_n(&of->gate, __ATOMIC_RELAXED);
+    while (gate & OPEN)
+        if (__atomic_compare_exchange_n(&of->gate, &gate, gate + 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+            return 1;
+    return 0;
+}
+
 static void *live(void *argument)
 {
     member self = *(member *)argument;
@@ -54,12 +64,14 @@ static void *live(void *argument)
                 pthread_cond_wait(&of->begins, &of->lock);
             pthread_mutex_unlock(&of->lock);
         }
-        done++;
+        done = __atomic_load_n(&of->turn, __ATOMIC_ACQUIRE);
         if (of->ends)
             return NULL;
+        if (!enter(of))
+            continue;
         if (self.number < of->wanted)
             take_pieces(of, self.number);
-        __atomic_fetch_sub(&of->left, 1, __ATOMIC_RELEASE);
+        __atomic_fetch_sub(&of->gate, 1, __ATOMIC_RELEASE);
     }
 }
 
@@ -144,10 +156,11 @@ static void each(framefuse_model *model, piece *work, const void *context, int64
     of->step = extent / (threads * 4) > 1 ? extent / (threads * 4) : 1;
     of->next = 0;
     of->wanted = threads;
-    __atomic_store_n(&of->left, of->count, __ATOMIC_RELAXED);
+    __atomic_store_n(&of->gate, OPEN, __ATOMIC_RELEASE);
     announce(of);
     take_pieces(of, 0);
-    for (int k = 0; __atomic_load_n(&of->left, __ATOMIC_ACQUIRE) > 0; k++)
+    __atomic_fetch_and(&of->gate, ~OPEN, __ATOMIC_RELAXED);
+    for (int k = 0; __atomic_load_n(&of->gate, __ATOMIC_ACQUIRE) > 0; k++)
         if (k < AWAKE)
             pause_shortly();
         else
