@@ -83,6 +83,11 @@ class Builder:
             self._opened[-1][1].append(key)
         return name
 
+    def either(self, test: str, one: str, other: str) -> None:
+        """One line where the test holds, else another."""
+        for text in (f"if {test}:", f"    {one}", "else:", f"    {other}"):
+            self.line(text)
+
     def known(self, key: Hashable) -> Tile | None:
         """The tile that was remembered in one of the open loops."""
         return self._tiles.get(key)

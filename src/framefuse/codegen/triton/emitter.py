@@ -13,6 +13,7 @@ from framefuse.codegen.triton.builder import Builder, Tile
 from framefuse.codegen.triton.divisors import known_divisors
 from framefuse.codegen.triton.full_tiles import STEP, End, end_of
 from framefuse.codegen.triton.loops import Loops
+from framefuse.codegen.triton.odd_rows import odd_rows
 from framefuse.codegen.triton.values import Values
 from framefuse.codegen.triton.widths import Width, width
 from framefuse.ir.code import Fit
@@ -70,10 +71,11 @@ def emit(kernel: Kernel, special: Specialisation) -> Module:
     kernel = nest.kernel
     blocks, integers = choose(kernel, hints, special.choice), width(kernel, hints, special.guarded)
     steady = blocks.steady if fitted else frozenset()
-    work, name = _body(nest, blocks, integers, steady), function_name(kernel.title)
+    single = slides(kernel, hints) or (blocks.form == "tile" and _divides(kernel))
+    rows = odd_rows(kernel, blocks, hints) if special.aligned and not single else {}
+    work, name = _body(nest, blocks, integers, steady, rows), function_name(kernel.title)
     constants = tuple((f"BLOCK{place}", size) for place, size in enumerate(blocks.shape))
     numbers = [n.symbol for n in kernel.numbers if n.symbol in integers.numbers and _steps(hints.get(n.symbol, 0))]
-    single = slides(kernel, hints) or (blocks.form == "tile" and _divides(kernel))
     # Long code, which arithmetic bounds, is not written twice.
     steps = special.aligned and not single and (blocks.simple or fitted)
     whole = {number: STEP for number in numbers if steps and work.reads(work.names[number])}
@@ -213,7 +215,9 @@ class _Body:
         return f"@triton.jit\ndef {name}({signature}):\n{body}\n"
 
 
-def _body(nest: Optimised, blocks: Blocks, integers: Width, steady: frozenset[Symbol]) -> _Body:
+def _body(
+    nest: Optimised, blocks: Blocks, integers: Width, steady: frozenset[Symbol], rows: Mapping[int, Expr] | None = None
+) -> _Body:
     kernel = nest.kernel
     b = Builder()
     b.taken |= {"row", "work", *(f"BLOCK{place}" for place in range(blocks.rank))}
@@ -224,7 +228,7 @@ def _body(nest: Optimised, blocks: Blocks, integers: Width, steady: frozenset[Sy
         dtype = FLOAT64 if number.real else INT64
         values.indices.symbols[number.symbol] = Tile(b.fresh(number.symbol.name), dtype)
     names = {number.symbol: values.indices.symbols[number.symbol].text for number in kernel.numbers}
-    Loops(b, values, blocks, nest, steady).statements(kernel.body)
+    Loops(b, values, blocks, nest, steady, rows).statements(kernel.body)
     return _Body([*values.buffers.values(), *names.values()], names, b.lines)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from framefuse.codegen.optimise import Optimised
@@ -12,6 +13,7 @@ from framefuse.codegen.triton.blocks import Blocks, Dimension, upper
 from framefuse.codegen.triton.builder import TYPES, Builder, Tile
 from framefuse.codegen.triton.casts import cast
 from framefuse.codegen.triton.indices import Steady
+from framefuse.codegen.triton.odd_rows import Row
 from framefuse.codegen.triton.online import Pair, pairs
 from framefuse.codegen.triton.pointwise import apply
 from framefuse.codegen.triton.reductions import Running
@@ -41,14 +43,15 @@ MOST = {"tl.int32": 2**31 - 1, "tl.int64": 2**63 - 1}
 
 class Loops:
     """Writes statements at the point where ``values`` stands. ``open`` are the dimensions of the loops around it, and
-    ``steady`` the numbers that divide the parallel axis at ends of programs alone.
+    ``steady`` the numbers that divide the parallel axis at ends of programs alone. ``rows`` are the loops whose rows
+    begin anywhere (``odd_rows.py``).
     """
 
     def __init__(
         self, b: Builder, values: Values, blocks: Blocks, nest: Optimised | None = None,
-        steady: frozenset[Symbol] = frozenset(),
+        steady: frozenset[Symbol] = frozenset(), rows: Mapping[int, Expr] | None = None,
     ) -> None:  # fmt: skip
-        self.b, self.values, self.blocks, self.steady = b, values, blocks, steady
+        self.b, self.values, self.blocks, self.steady, self.rows = b, values, blocks, steady, rows or {}
         self.open: frozenset[int] = frozenset()
         self.running: dict[str, Running] = {}
         self.lanes: dict[str, Lanes] = {}  # of sums of squared distances
@@ -380,6 +383,10 @@ class Loops:
                 end = str(bound)
         start = self.b.fresh("start")
         block = f"BLOCK{dimension.place}"
+        row = None
+        if id(statement) in self.rows:
+            row = Row.begun(self.b, self.values.indices, statement, self.rows[id(statement)])
+            end = row.stop
         self._before(statement.body, dimension.place, f"{start} // {block}")
         turns = f"range(0, {end}, {block})"
         if self.blocks.stages > 1:
@@ -388,12 +395,19 @@ class Loops:
         with self.b.loop(f"for {back} in {turns}:"), self._kept_near(statement):
             if back != start:
                 self.b.line(f"{start} = ({end} - 1) // {block} * {block} - {back}")
-            name = self.b.fresh("r")
             moved = f"{start} + {self._range(dimension)}"
-            self.b.line(f"{name} = {moved if integer == 'tl.int32' else f'({moved}).to({integer})'}")
+            moved = moved if integer == "tl.int32" else f"({moved}).to({integer})"
+            if row is not None:
+                along = self.b.named(moved, "along")
+                moved = f"{along} - {row.shift}"
+            name = self.b.named(moved, "r")
             self._enter(statement, dimension, name)
             self._limit(statement.extent, dimension, name)
+            if row is not None:
+                self.values.turn = row.turn(self.b, start, block, along)
+                self._not_before(dimension, name)
             (inside or self.statements)(statement.body)
+            self.values.turn = None
         self._forget(statement.body)
         self._count(statement.body, dimension, extent.text)
 
@@ -488,6 +502,12 @@ class Loops:
         end = self.values.indices.index(_without_bound(extent, dimension.block))
         mask = self.b.once((name, end.text), f"{name} < {end.text}", "inside")
         self.values.masks[dimension.place] = Tile(mask, BOOL, end.axes | {dimension.place})
+
+    def _not_before(self, dimension: Dimension, name: str) -> None:
+        """The same of a turn that may begin before its row."""
+        ends = self.values.masks[dimension.place]
+        mask = self.b.named(f"{ends.text} & ({name} >= 0)", "inside")
+        self.values.masks[dimension.place] = replace(ends, text=mask)
 
 
 # What writes each kind of statement.

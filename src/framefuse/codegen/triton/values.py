@@ -12,6 +12,7 @@ from framefuse.codegen.triton.bounds import bounds
 from framefuse.codegen.triton.builder import TYPES, Builder, Tile
 from framefuse.codegen.triton.casts import cast
 from framefuse.codegen.triton.indices import Indices
+from framefuse.codegen.triton.odd_rows import Turn
 from framefuse.codegen.triton.pointwise import apply
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.ir.dtypes import BOOL, FLOAT32, FLOAT64, INT64, DType
@@ -37,6 +38,7 @@ class Values:
         self.buffers: dict[str, str] = {}
         self.aliases = {buffer.name: buffer.aliases for buffer in kernel.buffers if buffer.aliases}
         self.policies: dict[str, str] = {}  # the cache policy of a buffer where it is read or written here
+        self.turn: Turn | None = None  # of a row that begins anywhere
         self.stored: dict[tuple[str, Expr], Tile] = {}  # what was stored where, until something else may be there
         self.dirty: set[str] = set()  # stored to since the last barrier
         self.shares = rank == 2 or any(isinstance(s, Accumulator) for s in statements(kernel.body))
@@ -161,6 +163,8 @@ class Values:
         more = [] if condition is None else [Tile(condition.typed, BOOL, condition.axes)]
         mask = self.mask(where.axes, *more)
         axes = where.axes | mask.axes
+        if self.turn is not None and condition is None and self.turn.holds(index):
+            where, mask = replace(where, text=self.turn.where), replace(mask, text=self.turn.some)
         pointer = self.pointer(buffer, where, axes)
         text = f"tl.load({pointer}, {mask.text}, other=0" if mask.text else f"tl.load({pointer}"
         text += self._policy(buffer)
@@ -189,11 +193,18 @@ class Values:
             raise Unsupported(f"a store of many values to one element of {buffer}")
         mask = self.mask(axes)
         axes |= mask.axes
+        turn = self.turn if self.turn is not None and self.turn.holds(index) else None
+        where = where if turn is None else replace(where, text=turn.where)
         pointer = self.pointer(buffer, where, axes)
         if self.shares and (buffer in self.aliases or buffer in self.aliases.values()):
             # Other threads may still have to load what is overwritten here.
             self._barrier()
-        self.b.line(f"tl.store({pointer}, {value.typed}{f', {mask.text}' if mask.text else ''}{self._policy(buffer)}")
+        whole = f"tl.store({pointer}, {value.typed}{self._policy(buffer)}"
+        part = f"tl.store({pointer}, {value.typed}, {mask.text}{self._policy(buffer)}" if mask.text else whole
+        if turn is None:
+            self.b.line(part)
+        else:
+            self.b.either(turn.full, whole, part)
         self.forget(buffer)
         self.dirty.add(buffer)
         if value.constant is None and value.axes == axes:

@@ -61,14 +61,36 @@ def test_one_sweep_finds_the_largest_and_the_sum(columns, function, dtype):
     check(graph, schedule, torch.full((7, columns), -80.0, dtype=dtype.torch))
 
 
-def test_of_16_bit_floats():
+def test_of_16_bit_floats(monkeypatch):
+    monkeypatch.setattr(blocks, "TILE", 64)
+
     def make(b, x):
         wide = b.cast(b.cast(b.mul(b.cast(x, dtype=FLOAT32), 2.0), dtype=BFLOAT16), dtype=FLOAT32)
         return b.cast(softmax(b, wide), dtype=BFLOAT16)
 
-    graph, schedule = fused(make, ((5, 200), BFLOAT16))
-    assert "device.rescaled" in text_of(schedule)
-    check(graph, schedule, torch.randn(5, 200).bfloat16(), rtol=2e-2, atol=2e-2)
+    for columns in (200, 201, 333):
+        graph, schedule = fused(make, ((5, columns), BFLOAT16))
+        text = text_of(schedule)
+        assert "device.rescaled" in text and ("shift" in text) == (columns % 8 != 0)  # where no vector begins
+        check(graph, schedule, torch.randn(5, columns).bfloat16(), rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("columns", [65, 150])
+@pytest.mark.parametrize("op", ["amax", "amin", "sum", "prod", "argmax", "argmin"])
+def test_rows_of_16_bits_that_begin_anywhere(columns, op, monkeypatch):
+    monkeypatch.setattr(blocks, "TILE", 64)
+
+    def make(b, x, w):
+        y = b.add(b.cast(x, dtype=FLOAT32), spread(b, w, x))
+        found = b.reduce(op, y, 1)
+        whole = b.cast(found, dtype=FLOAT32) if op.startswith("arg") else found
+        return found, b.cast(b.sub(y, spread(b, whole, x)), dtype=BFLOAT16)
+
+    graph, schedule = fused(make, ((9, columns), BFLOAT16), (9,))
+    assert "shift" in text_of(schedule)
+    x = torch.randn(9, columns).bfloat16()
+    x[0, -1], x[1, 0], x[2, 0], x[3, -1], x[5, 3] = 9, 9, -9, -9, math.nan
+    check(graph, schedule, x, torch.rand(9), rtol=2e-2, atol=2e-2)
 
 
 def test_across_memory():
