@@ -72,6 +72,9 @@ GPU_FEW_OF_TWO = 1 << 16
 # rows of 131,073: 1.0 and 0.8 ms).
 GPU_LONG_ROW = 1 << 17
 GPU_FEW_LONG_ROWS, GPU_FEW_LONG_ROWS_TWICE = (4096, 1 << 20), (1024, 1 << 20)
+# Neighbours in memory that a row of long rows has to have together where it is written, or the reduction that its
+# elements need has a kernel of its own, and a tile with two sides writes them.
+GPU_ALONG = 16
 # Elements along memory that a reduction reads together, below which what lies across is reduced first, for all columns
 # at once; of a CPU and of a GPU. Measured, group norm of 4 x 64 x 48 x 48 channels-last, runs of 8: 0 0.2.
 SHORT_RUN = 64, 0
@@ -154,6 +157,7 @@ GPU_SPREAD, GPU_SPREAD_BYTES = range(3, 8), 4
 # empty; below GPU_RUN_LEAST positions are decoded for each element.
 GPU_RUN, GPU_RUN_LEAST = 64, 16
 GPU_FILLED = 0.7  # of a tile's points that should exist
+GPU_CROSSED = 8  # points along both of its axes from which memory that is read across is read by a tile with two sides
 GPU_SQUARE = 64  # points along both sides of a tile that is read across memory
 GPU_JOINED_BELOW = 512  # points of an inner loop below which it is joined with the loops around it, by division
 GPU_PROGRAMS = 8  # that keep a unit of a GPU busy
@@ -187,12 +191,17 @@ JOINED = 0.25, 0.0  # a cat of more than CPU_CAT_PIECES pieces along the channel
 # 0.05 on an H100). "exact" are those of a GPU in float32 that may not round to TF32; below 0: what takes longer
 # channels-last.
 CONVOLUTION = {
-    "plain": (0.1, 0.00075), "product": (0.05, 0.0001), "narrow product": (0.05, 0.0004), "grouped": (0.03, 0.00075),
-    "depthwise": (0.1, 0.00075), "wide depthwise": (0.1, -0.006), "exact": (0.1, -0.001),
+    "plain": (0.1, 0.00075), "product": (0.05, 0.0001), "narrow product": (0.05, 0.0004), "grouped": (0.03, -0.0004),
+    "grouped in training": (0.03, 0.00075), "depthwise": (0.1, 0.00075), "wide depthwise": (0.1, -0.006),
+    "large depthwise": (0.1, -0.03), "exact": (0.1, -0.001),
 }  # fmt: skip
 # Points of a window up to which the weight's gradient of a depthwise convolution is fast channels-last in float32, too:
 # 7 x 7 of 32 x 96 x 56 x 56 on an H100 2.4 ms and 0.65 contiguous, 3 x 3 0.04 and 0.15.
 WIDE_WINDOW = 25
+# Points up to which a depthwise convolution has a kernel of its own channels-last: 7 x 7 of 32 x 192 x 32 x 32 on an
+# H100 0.27 ms contiguous and 0.15 (bfloat16 0.24 and 0.07), 9 x 9 0.38 and 1.95 (0.41 and 1.95), 11 x 11 0.46 and 2.8.
+# Of 40 in groups the median takes as long in both layouts, with pictures of 50 MB and more 0.8 of the time contiguous.
+LARGE_WINDOW = 49
 CONVOLUTION_CALL = 0, 4000  # nanoseconds of a call with all contiguous: launches of what turns
 OWN_CONVOLUTION = 0.2  # of one that an exported program computes itself: it copies contiguous pictures channels-last
 WEIGHT = 0.2, 0.0008  # of a contiguous weight that a library turns channels-last,

@@ -146,12 +146,19 @@ def _kind(call: Node, picture: Node, weight: Node, target: Target, trains: bool)
         return costs.CONVOLUTION["exact"]
     points = [size.constant or 1 for size in weight.shape[2:]]
     if _groups(call) != 1:
-        wide = trains and picture.dtype is FLOAT32 and math.prod(points) > costs.WIDE_WINDOW
-        kind = ("wide depthwise" if wide else "depthwise") if weight.shape[1].constant == 1 else "grouped"
-        return costs.CONVOLUTION[kind]
+        return costs.CONVOLUTION[_grouped_kind(weight, math.prod(points), trains)]
     if not _is_point(weight):
         return costs.CONVOLUTION["plain"]
     return costs.CONVOLUTION["product" if picture.dtype is FLOAT32 else "narrow product"]
+
+
+def _grouped_kind(weight: Node, window: int, trains: bool) -> str:
+    if weight.shape[1].constant != 1:
+        return "grouped in training" if trains else "grouped"
+    if window > costs.LARGE_WINDOW:
+        return "large depthwise"
+    wide = trains and weight.dtype is FLOAT32 and window > costs.WIDE_WINDOW
+    return "wide depthwise" if wide else "depthwise"
 
 
 def _groups(call: Node) -> Value:

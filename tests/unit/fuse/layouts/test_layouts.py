@@ -1,15 +1,17 @@
 """Convolutions and what is around them lie as is best for the whole graph; what the program gets lies as eager's."""
 
 import copy
+import math
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from tests.unit.fuse.graphs import Builder
 
 import framefuse
 from framefuse.fuse import costs
-from framefuse.fuse.layouts import layouts
+from framefuse.fuse.layouts import layouts, movable_calls
 from framefuse.ir.schedule import RunCall, RunKernel
 from framefuse.runtime.function import compiled_function
 
@@ -228,3 +230,19 @@ def test_a_graph_without_such_calls_is_the_same_object():
     product = compiled_function(f).products[0]
     graph = product.stages.graph
     assert layouts.with_layouts(graph, None) is graph
+
+
+@pytest.mark.parametrize(
+    ("shape", "trains", "kind"),
+    [
+        ((96, 1, 7, 7), False, "depthwise"),
+        ((96, 1, 7, 7), True, "wide depthwise"),
+        ((96, 1, 9, 9), False, "large depthwise"),  # several times as long channels-last on a GPU
+        ((96, 1, 9, 9), True, "large depthwise"),
+        ((96, 8, 3, 3), False, "grouped"),
+        ((96, 8, 3, 3), True, "grouped in training"),
+    ],
+)
+def test_the_price_of_a_convolution_in_groups_goes_by_its_window(shape, trains, kind):
+    assert movable_calls._grouped_kind(Builder().input(shape), math.prod(shape[2:]), trains) == kind
+    assert (costs.CONVOLUTION[kind][1] < 0) == (kind in ("wide depthwise", "large depthwise", "grouped"))
