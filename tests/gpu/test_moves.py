@@ -33,7 +33,7 @@ ORDERS = {"contiguous": torch.channels_last, "volume": torch.channels_last_3d}
 def everywhere(monkeypatch):
     for module, name in ((convolution, "COPIED"), (own_memory, "TURNED")):
         monkeypatch.setattr(module, name, {})
-    for name, value in {"GPU_TILE_LEAST": 16, "CROSSED": 4}.items():
+    for name, value in {"GPU_TILE_LEAST": 16, "GPU_CROSSED": 4}.items():
         monkeypatch.setattr(costs, name, value)
 
 

@@ -19,7 +19,13 @@ from framefuse.fuse.grouping.coordinates import divided, loops_of
 from framefuse.fuse.grouping.groups import Groups, strides_of
 from framefuse.fuse.grouping.precedence import Precedence
 from framefuse.fuse.grouping.products import product_order, product_view
-from framefuse.fuse.grouping.reductions import inner_index, may_join_reduction, reads_across, reads_reduction
+from framefuse.fuse.grouping.reductions import (
+    inner_index,
+    lies_apart,
+    may_join_reduction,
+    reads_across,
+    reads_reduction,
+)
 from framefuse.fuse.grouping.work import NUMBER, Weight, points, weights
 from framefuse.fuse.setting import Setting
 from framefuse.ir.graph import Graph, Node
@@ -346,7 +352,8 @@ class Grouping:
             if points(node.inputs[0], hints) >= costs.GPU_LONG_ROW * points(node, hints):
                 twice = bool(group.reduces) or reads_reduction(node)
                 few.append(costs.GPU_FEW_LONG_ROWS_TWICE if twice else costs.GPU_FEW_LONG_ROWS)
-        return may_join_reduction(group, cells[0], self.orders, few, target is not None and target.tiles)
+        tiles = target is not None and target.tiles
+        return may_join_reduction(group, cells[0], self.orders, few, tiles, self.strides_of)
 
     def compute(self, group: Group, cell: Cell) -> None:
         """Makes the group compute the cell, after the calls that set numbers of it."""
@@ -526,6 +533,8 @@ class Grouping:
                 return bool(symbols) and symbols <= rows
 
             return tiles and lies_in_rows(last) and not reads_across(cell.node, self.orders, lies_in_rows)
+        if tiles and lies_apart(group, cell, inner, self.strides_of):
+            return False
         return not (tiles and reads_across(cell.node, self.orders, lambda axis: bool(cell.index[axis].symbols & inner)))
 
     # ---- order

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import Index, Split, reshaped_index
 from framefuse.fuse.addressing.layout import Order, estimate
 from framefuse.fuse.addressing.ranges import ZERO, address, dense_axes, row_major
+from framefuse.fuse.addressing.strided import Strides
 from framefuse.fuse.grouping.cells import Cell, Group, reduced_axes
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol, product
@@ -15,8 +17,9 @@ from framefuse.ir.ops import POINTWISE, TABLE, VIEW
 
 
 def may_join_reduction(
-    group: Group, cell: Cell, orders: Mapping[Node, Order], few: Iterable[tuple[int, int]], tiles: bool
-) -> bool:
+    group: Group, cell: Cell, orders: Mapping[Node, Order], few: Iterable[tuple[int, int]], tiles: bool,
+    strides_of: Callable[[Node], Strides],
+) -> bool:  # fmt: skip
     """Whether the reduction ``cell`` can be computed in ``group``: each of its results once, for one row, and with
     enough rows left to share between threads (``few``: what is not enough, each rows and elements). A kernel of
     ``tiles`` turns what lies across them, which one that walks along rows does not.
@@ -43,11 +46,35 @@ def may_join_reduction(
         if longest and group.size_hint(rows) * longest > costs.GPU_FEW_OF_TWO:
             return False
     if reads_twice and tiles and is_inner(cell.node, orders):
-        if reads_across(source, orders, reduced_axes(cell.node).__contains__):
+        if reads_across(source, orders, reduced_axes(cell.node).__contains__, parts=True):
+            return False
+    if reads_twice and tiles:
+        if any(lies_apart(group, root, domain - rows, strides_of) for root in group.roots.values()):
             return False
     if reads_twice and not is_inner(cell.node, orders):
         return count <= costs.COLUMN * max(1, group.size_hint(rows))
     return True
+
+
+def lies_apart(
+    group: Group, cell: Cell, inner: frozenset[Symbol], strides_of: Callable[[Node], Strides]
+) -> bool:
+    """Whether only a few neighbours in memory of a value are in one of a kernel's rows, which are long."""
+    sizes = {axis: group.size_hint((axis,)) for axis in inner}
+    length = math.prod(sizes.values())
+    if length <= costs.COLUMN or not any(position.symbols & inner for position in cell.index):
+        return False
+    return _run_of(address(cell.index, strides_of(cell.node)), sizes, group.hints) < costs.GPU_ALONG
+
+
+def _run_of(where: Expr, axes: Mapping[Symbol, int], hints: Mapping[Symbol, int]) -> int:
+    """How many points of ``axes``, of these sizes, are neighbours at an address."""
+    steps = {axis: step for axis in axes if (step := where.coefficient(axis)) is not None and axes[axis] > 1}
+    left, run = {axis: estimate(step, hints) for axis, step in steps.items()}, 1
+    while next_ := next((axis for axis, step in left.items() if step == run), None):
+        run *= axes[next_]
+        del left[next_]
+    return run
 
 
 def _of_other_loops(group: Group, cell: Cell) -> int:
@@ -97,15 +124,18 @@ def is_inner(node: Node, orders: Mapping[Node, Order]) -> bool:
     return not wide or wide[-1] in reduced_axes(node)
 
 
-def reads_across(node: Node, orders: Mapping[Node, Order], along: Callable[[int], bool]) -> bool:
+def reads_across(
+    node: Node, orders: Mapping[Node, Order], along: Callable[[int], bool], parts: bool = False
+) -> bool:
     """Whether a value is computed, element by element, from memory whose last dimension is not one that lies ``along``
-    a row.
+    a row; of ``parts`` that are joined, whether one is.
     """
     stack, seen = [node], {node}
     while stack and len(seen) < costs.SOURCES:
         current = stack.pop()
-        if TABLE[current.op].kind == "pointwise":
-            fresh = [each for each in current.inputs if each not in seen and each.shape == node.shape]
+        if TABLE[current.op].kind == "pointwise" or (parts and current.op == "cat"):
+            joins = current.op == "cat"
+            fresh = [each for each in current.inputs if each not in seen and (joins or each.shape == current.shape)]
             seen.update(fresh)
             stack.extend(fresh)
         elif current.op in ("input", "result"):

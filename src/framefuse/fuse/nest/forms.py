@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import address
@@ -71,15 +71,20 @@ def rows_of(nest: Nest, sweeps: Sequence[Sweep], written: bool = False) -> tuple
     return nest.join([*(axis for axis in order if axis is not best), best]), best
 
 
-def columns_of(nest: Nest, rows: list[Symbol]) -> tuple[list[Symbol], Symbol | None]:
+def columns_of(
+    nest: Nest, rows: list[Symbol], lanes: Callable[[Sequence[Symbol]], int]
+) -> tuple[list[Symbol], Symbol | None]:
     """Rows that an operand crosses: those that lie along its memory, last of the list, though others lie along the
-    loops over a row. A tile with two sides reads both as they lie.
+    loops over a row. A tile with two sides reads both as they lie. ``lanes`` says how many of the last ones are
+    neighbours.
     """
-    inner, hints = nest.group.axes.keys() - (nest.group.rows or ()), nest.hinted()
+    inner = nest.group.axes.keys() - (nest.group.rows or ())
     reading = [a.address for a in nest.accesses if a.weight == 1 and a.address.symbols & inner]
     for axis in reversed(rows):
-        if hints[axis] >= costs.GPU_COLUMNS and any(is_along(address, axis) for address in reading):
-            return nest.join([*(other for other in rows if other is not axis), axis]), axis
+        if any(is_along(address, axis) for address in reading):
+            order = [*(other for other in rows if other is not axis), axis]
+            if lanes(order) >= costs.GPU_COLUMNS:
+                return nest.join(order), axis
     return rows, None
 
 

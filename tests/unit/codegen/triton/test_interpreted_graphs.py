@@ -48,7 +48,7 @@ SMALL = {
     ],
     "tiles": [
         *((costs, "GPU_TILE", 8), (costs, "GPU_TILE_LEAST", 1), (costs, "GPU_NARROW", 1)),
-        *((costs, "GPU_JOINED_BELOW", 1), (costs, "GPU_SQUARE", 2), (costs, "CROSSED", 2)),
+        *((costs, "GPU_JOINED_BELOW", 1), (costs, "GPU_SQUARE", 2), (costs, "GPU_CROSSED", 2)),
     ],
     "stages": [
         *((costs, "GPU_PROGRAMS", 1 << 14), (costs, "GPU_ALONE", 0), (costs, "GPU_CHUNK", (2, 2)), (blocks, "BUSY", 1)),

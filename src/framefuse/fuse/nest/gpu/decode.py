@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -84,6 +85,11 @@ def neighbours(nest: Nest, axes: Sequence[Symbol], counts: Mapping[Symbol, Expr]
         else:
             parts.append([inner])
     return parts
+
+
+def lanes_of(nest: Nest, rows: Sequence[Symbol]) -> int:
+    """How many of the last of ``rows`` are neighbours."""
+    return math.prod(nest.hint(nest.loops.extents[axis]) for axis in neighbours(nest, rows, nest.loops.extents)[-1])
 
 
 def decode_elements(nest: Nest, place: Expr, axes: Sequence[Symbol], extents: Sequence[Expr]) -> None:

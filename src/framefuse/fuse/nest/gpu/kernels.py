@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from framefuse.fuse.addressing.strided import Strides
 from framefuse.fuse.grouping.cells import Group
 from framefuse.fuse.nest.forms import columns_of, rows_of, runs_of, title_of, work_of
-from framefuse.fuse.nest.gpu.decode import gpu_nest
+from framefuse.fuse.nest.gpu.decode import gpu_nest, lanes_of
 from framefuse.fuse.nest.gpu.pointwise import pointwise
 from framefuse.fuse.nest.gpu.rows import rows_kernel
 from framefuse.fuse.nest.gpu.scans import scan_kernels
@@ -31,7 +32,7 @@ def build_kernels(group: Group, strides_of: Callable[[Node], Strides], target: T
         return [pointwise(nest, sweeps[0], title, work_of(nest, sweeps))]
     rows, vector = rows_of(nest, sweeps)
     if vector is None and len([current for current in sweeps if current.inner]) == 1:
-        rows, vector = columns_of(nest, rows)
+        rows, vector = columns_of(nest, rows, partial(lanes_of, nest))
     runs = runs_of(nest, sweeps, vector)
     work = work_of(nest, sweeps)
     chunk = chunk_of(nest, sweeps, rows, vector, target.units)

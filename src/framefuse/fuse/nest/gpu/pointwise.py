@@ -26,7 +26,7 @@ def pointwise(nest: Nest, only: Sweep, title: str, work: Expr) -> Built:
         return nest.built(title, scope.body, expr(1), work, False)
     lane = vector_axis(order, nest.accesses, nest.hinted())
     axes = nest.join([*(axis for axis in order if axis is not lane), lane])
-    across = crossing_axis(nest, axes, costs.CROSSED)
+    across = crossing_axis(nest, axes, costs.GPU_CROSSED)
     sides = _sides(nest, axes, across)
     if sides:
         return _tiles(nest, axes, sides, only, title, work)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from framefuse.fuse import costs
 from framefuse.fuse.grouping.cells import Cell
 from framefuse.fuse.nest.forms import Runs
-from framefuse.fuse.nest.gpu.decode import decode, decode_elements, gpu_nest, neighbours
+from framefuse.fuse.nest.gpu.decode import decode, decode_elements, gpu_nest, lanes_of
 from framefuse.fuse.nest.gpu.pointwise import power
 from framefuse.fuse.nest.gpu.rows import sweep
 from framefuse.fuse.nest.nest import Built, Nest, Partial
@@ -71,10 +70,9 @@ def chunk_of(
     wide = [p for p in sweeps if p.inner]
     if len(wide) != 1 or wide[0].level or not wide[0].reduces:
         return None
-    hints = nest.hinted()
     count = nest.hint(product(nest.loops.extents[axis] for axis in rows))
     length = nest.hint(product(nest.group.axes[axis] for axis in wide[0].inner))
-    lanes = 1 if vector is None else math.prod(hints[axis] for axis in neighbours(nest, rows, nest.loops.extents)[-1])
+    lanes = 1 if vector is None else lanes_of(nest, rows)
     programs = -(-count // max(1, min(costs.GPU_LANES, lanes)))
     least = costs.GPU_CHUNK[vector is not None]
     busy = enough = costs.GPU_PROGRAMS * units
