@@ -5,9 +5,9 @@ import math
 
 import pytest
 import torch
+from tests.unit.fuse.graphs import Builder
 from torch import nn
 from torch.nn import functional as F
-from tests.unit.fuse.graphs import Builder
 
 import framefuse
 from framefuse.fuse import costs
