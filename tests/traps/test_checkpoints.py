@@ -12,7 +12,7 @@ import pytest
 import torch
 from tests.traps.trap import Table, Trap, hold
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 import framefuse
 
@@ -83,6 +83,14 @@ def attention_with_views_of_a_product(compiled: Any) -> Iterator[Any]:
         return x
 
     yield from trained(compiled, net, f)
+
+
+@TABLE.trap(traces=2, hits=6)
+def a_sequence_in_segments(compiled: Any) -> Iterator[Any]:
+    for reentrant in (False, True):
+        net = torch.nn.Sequential(*[block(torch.nn.Dropout(0.3), torch.nn.Linear(16, 8)) for _ in range(3)])
+        run = functools.partial(checkpoint_sequential, net, 2, use_reentrant=reentrant)
+        yield from trained(compiled, net, lambda x, run=run: run(x * 2).sin())
 
 
 @TABLE.trap(traces=1, hits=2)

@@ -71,6 +71,7 @@ INTERPRETED_FUNCTIONS = frozenset(
 } | {
     *(("torch.utils._pytree", name) for name in CALLING_BACK),
     ("torch.backends", "ContextProp"),
+    ("torch.utils.checkpoint", "checkpoint_sequential"),
     *(("torch.nn.functional", name) for name in (*ATTENTION, *COMPOSED)),
     ("torch.backends.cuda", "cuBLASModule"),
     *(("torch.backends.cuda", f"{name}_sdp_enabled") for name in ("flash", "math", "mem_efficient", "cudnn")),
