@@ -267,8 +267,10 @@ class Nest:
                     self._turns(current, run[0], piece, names, LoopKind.SERIAL if few else kind)
 
     def _pieces(self, axis: Symbol, names: Sequence[Accumulator], kind: LoopKind) -> Sequence[Piece]:
-        """The pieces of the innermost loop of a sweep; one where the order of its points matters."""
-        if self.cut is None or any(name.running or name.op in ("argmax", "argmin") for name in names):
+        """The pieces of the innermost loop of a sweep; one where the order of its points matters (a product of pieces
+        may leave the range of floats where that of all does not).
+        """
+        if self.cut is None or any(name.running or name.op in ("argmax", "argmin", "prod") for name in names):
             return (Piece(ZERO, self.loops.extents[axis]),)
         return self.cut(self, axis, kind.vector)
 

@@ -55,7 +55,7 @@ def _chunk(nest: Nest, wide: Sweep, run: Sequence[Symbol], chunk: Symbol, accumu
     low, high = (chunk.expr * costs.CHUNK, minimum(chunk.expr * costs.CHUNK + costs.CHUNK, size))
     if len(run) > 1:
         low, high = ZERO, size
-    if len(found) > 1:
+    if len(found) > 1 and all(each.op != "prod" for each in accumulators):  # its order matters, see Nest
         for piece in found:
             part(nest, run[-1], piece, low, high, lambda: nest.point(wide, accumulators))
         return

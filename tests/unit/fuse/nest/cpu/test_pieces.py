@@ -45,6 +45,7 @@ PROGRAMS = {
     "rows below each other": lambda x: torch.cat([x, x + 1], 1).sum(-1),
     "the first of the largest": lambda x: torch.cat([x, x], -1).argmax(-1).float(),
     "all that is joined": lambda x: torch.cat([x, x * 2], -1).sum(),
+    "a product": lambda x: torch.cat([x.flatten() * 1e-9, x.flatten() * 1e9 + 1e9], 0).prod(),
     "a block in all": lambda x: with_block(x).sum(),
     "a block in rows": lambda x: (with_block(x) * 2, with_block(x).amin(-1))[1],
     "a border": lambda x: bordered(x) + 1,
