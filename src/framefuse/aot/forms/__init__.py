@@ -20,9 +20,9 @@ from framefuse.aot.forms import (  # noqa: F401 - each fills the table
     recurrent_layers,
     resampling,
     statistics,
-    sums_at_positions,
     weight_norms,
     window_columns,
+    writes_at_positions,
 )
 from framefuse.aot.forms.registry import TABLE
 from framefuse.capture.interp.registry import Form

@@ -30,7 +30,7 @@ from framefuse.fuse.grouping.work import NUMBER, Weight, points, weights
 from framefuse.fuse.setting import Setting
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.nested import symbols_in
-from framefuse.ir.numbers import Symbol, product
+from framefuse.ir.numbers import Symbol
 from framefuse.ir.ops import TABLE
 from framefuse.ir.values import Value
 
@@ -263,19 +263,13 @@ class Grouping:
             return True
         loads = costs.TWICE_LOADS
         if len(users) == 1 and len(cells) <= costs.TWICE_CELLS:
-            if weight.loads <= loads[0] and (weight.time <= costs.TWICE_IN_ONE or self.is_read_at(node)):
+            if weight.loads <= loads[0] and weight.time <= costs.TWICE_IN_ONE:
                 return True
         if len(users) == 2 and len(cells) == 2:
             if (weight.loads <= loads[1] and weight.time <= costs.TWICE_IN_TWO) or self.widens(node):
                 return True
         repeated = sum(self.visits(group, cell) for group, cell in cells[1:])
         return weight.loads <= loads[1] and weight.time * repeated < costs.REPEATED_WORK
-
-    def is_read_at(self, node: Node) -> bool:
-        """Whether a GPU reads the elements at positions that many of them share."""
-        target = self.setting.targets(node.device)
-        rare = node.op == "take" and product(node.inputs[1].shape) is not product(node.shape)
-        return rare and target is not None and target.tiles
 
     def is_wide_window(self, node: Node, users: Iterable[Group]) -> bool:
         """Whether a GPU computes a value from so many elements that the loops of a reduction, or a kernel that has much

@@ -1,4 +1,4 @@
-"""Sums and values at positions, by one write at positions along a dimension."""
+"""Writes at positions, sums and values, by one write at positions along a dimension."""
 
 from __future__ import annotations
 
