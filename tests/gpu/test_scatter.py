@@ -397,7 +397,8 @@ def test_gradients_of_what_was_read_are_added_atomically():
             torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-4)
     products = checked(fast, 2)
     cases = [case for product in products for part in product.stages.derivatives for case in part.cases]
-    assert all(sums([case]) == (3, ["embedding_dense_backward"]) for case in cases), [sums([case]) for case in cases]
+    called = "embedding_dense_backward" if DEVICE == "cuda" else "rows_added"
+    assert all(sums([case]) == (3, [called]) for case in cases), [sums([case]) for case in cases]
 
 
 def test_gradients_made_again_in_order():

@@ -18,7 +18,11 @@ from framefuse.ir.strides import dense_strides
 
 
 def on_aten(graph: Graph) -> Graph:
-    """The same results and writes, all of them given by one library call over the inputs of ``graph``."""
+    """The same results and writes, all of them given by one library call over the inputs of ``graph``; a graph without
+    work as it is.
+    """
+    if len(graph.nodes) == len(graph.inputs):
+        return graph
     kept = [output for output in graph.outputs if output.input is None]
     wanted = [*kept, *(Output(-1, write.node, None) for write in graph.writes)]
     sized = [node for _, node, _ in graph.bound]

@@ -78,8 +78,9 @@ def _cells(assumptions: Assumptions, values: Sequence[Value]) -> dict[str, str]:
         while here is not None:
             if here.kind == "cell" and here.base is not None and "<cell" in str(here):
                 function = value_at(here.base, values, {})
-                if isinstance(function, types.FunctionType):
-                    words[str(here)] = f"{here.base}'s {function.__code__.co_freevars[here.key]}"
+                names = function.__code__.co_freevars if isinstance(function, types.FunctionType) else ()
+                if here.key < len(names):  # another function may stand there by now
+                    words[str(here)] = f"{here.base}'s {names[here.key]}"
             here = here.base
     return words
 

@@ -242,10 +242,34 @@ def _fix_count(recorder: Recorder, tensor: torch.Tensor, dim: Value) -> None:
 def _split(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     """The number of parts depends on the size that is split, unless the parts' sizes are given."""
     out = recorder.run(function, name, args, kwargs)
-    given = args[1] if len(args) > 1 else kwargs.get("split_size_or_sections")
+    word = "chunks" if name == "chunk" else "split_size" if "split_size" in kwargs else "split_size_or_sections"
+    given = args[1] if len(args) > 1 else kwargs.get(word)
+    dim = args[2] if len(args) > 2 else kwargs.get("dim", 0)
     if name != "split" or not is_a(given, (list, tuple)):
-        _fix_count(recorder, args[0], args[2] if len(args) > 2 else kwargs.get("dim", 0))
+        if name == "tensor_split" or not is_a(given, int) or not is_a(dim, int):
+            _fix_count(recorder, args[0], dim)
+        elif recorder.alive:
+            _keep_count(recorder.size(args[0], bare(dim)), given, name == "chunk", len(out))
     return out
+
+
+def _keep_count(size: Value, given: Value, chunks: bool, count: int) -> None:
+    """Leaves as facts that a size is cut into so many pieces, of ``given`` elements or for so many ``chunks``, of which
+    the last has what is left; a size of 0 is one piece of its own kind.
+    """
+    if type(size) is not Integer:
+        return
+    if bare(size) == 0:
+        size.plain()
+        return
+    if chunks:
+        number = bare(given) if type(given) is not Integer else given.plain()
+        piece = (size + (number - 1)) // number
+    else:
+        piece = given
+    last = size - piece * (count - 1)
+    last.__gt__(0)
+    last.__le__(piece)
 
 
 @answers("sections")
