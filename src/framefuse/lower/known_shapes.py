@@ -1,4 +1,4 @@
-"""Gives the result shapes of library calls whose sizes follow from their operands' sizes."""
+"""Gives the result shapes of library calls whose sizes follow from those of operands; a GPU reads one_hot itself."""
 
 from __future__ import annotations
 

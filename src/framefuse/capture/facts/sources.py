@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import enum
-import functools
 import types
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextvars import Token
 from typing import Protocol
 
 import torch
 
-from framefuse.capture.facts.atoms import ATOMS, CARRIED, CONTAINERS, SINGLETONS, TEXTS
+from framefuse.capture.facts.atoms import CARRIED, CONTAINERS, SINGLETONS, TEXTS
+from framefuse.capture.facts.hidden_state import has_hidden_state, is_of_atoms
 from framefuse.capture.facts.kinds import is_plain
 from framefuse.capture.facts.numbers import TRACKED, bare, floating, integer, is_nan, pin_nested, plain_number
 from framefuse.capture.facts.owner import Question
@@ -20,7 +19,7 @@ from framefuse.capture.facts.relations import Relations
 from framefuse.capture.facts.settings import Setting
 from framefuse.capture.facts.texts import text
 from framefuse.capture.program.bound import BOUND_KINDS
-from framefuse.ir.classes import immutable, written_in_c
+from framefuse.ir.classes import immutable
 from framefuse.ir.facts import BY_CONTENT, Fact, Source
 from framefuse.ir.numbers import Real, Symbol
 from framefuse.ir.numpy_numbers import is_numpy_number
@@ -531,7 +530,7 @@ class Sources:
         try:
             kind = type(value)
             if id(value) in self.known and self.host.alive and has_hidden_state(kind) and not self._fixed(value):
-                if (is_numpy_number(value) or _is_of_atoms(kind)) and self.is_fixed_number(value):
+                if (is_numpy_number(value) or is_of_atoms(kind)) and self.is_fixed_number(value):
                     return
                 self.host.kill("argument", f"the state of a {type(value).__name__}")
         except Exception as fault:
@@ -563,33 +562,6 @@ def place_of(holder: Value, part: str, key: Value) -> Place:
         except AttributeError:
             pass
     return (id(holder), part, (type(key), key))
-
-
-# Types written in C whose content the facts describe, or that have none.
-DESCRIBED = frozenset(
-    (
-        object, list, tuple, dict, set, frozenset, OrderedDict, defaultdict, deque, torch.Size, types.MethodType,
-        functools.partial,
-    )
-)
-
-
-def _has_hidden_state(kind: type) -> bool:
-    """Whether instances may hold state that lies in no ``__dict__`` and no described container."""
-    return any(base not in DESCRIBED and (written_in_c(base) or _has_slots(base)) for base in kind.__mro__)
-
-
-has_hidden_state: Callable[[type], bool] = functools.lru_cache(maxsize=4096)(_has_hidden_state)
-
-
-def _is_of_atoms(kind: type) -> bool:
-    """Whether all that instances hide is a text or number that never changes, as in a subclass of ``str``."""
-    hiding = [base for base in kind.__mro__ if base is not object and written_in_c(base)]
-    return bool(hiding) and ATOMS.issuperset(hiding) and not any(map(_has_slots, kind.__mro__))
-
-
-def _has_slots(kind: type) -> bool:
-    return any(type(member) is types.MemberDescriptorType for member in vars(kind).values())
 
 
 def is_held(value: Value, source: Source) -> bool:

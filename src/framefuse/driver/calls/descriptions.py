@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from framefuse.capture.facts.sources import has_hidden_state
+from framefuse.capture.facts.hidden_state import has_hidden_state
 from framefuse.driver.programs.functions import own_place
 from framefuse.driver.programs.records import VERSION, Unstorable
 from framefuse.ir.classes import immutable
