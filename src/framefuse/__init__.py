@@ -11,14 +11,13 @@ if _WITHOUT_TORCH:
     from framefuse.aot.loader import load
     from framefuse.errors import UserError
 else:
+    from framefuse.aot import export, load
     from framefuse.api import (
         compile,
-        export,
         install,
         is_compiling,
         kernel,
         list_backends,
-        load,
         load_cache,
         register_backend,
         reset,

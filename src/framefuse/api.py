@@ -7,7 +7,7 @@ import importlib
 import inspect
 import os
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -257,57 +257,6 @@ def load_cache(path: str | os.PathLike[str], *, key: str | bytes | None = None) 
     """
     loaded: int = importlib.import_module("framefuse.driver.archive").load(path, key)
     return loaded
-
-
-def export(
-    f: Callable[..., Any],
-    example_inputs: Sequence[Any],
-    path: str | os.PathLike[str],
-    *,
-    kwargs: Mapping[str, Any] | None = None,
-    dynamic: bool | Mapping[int | str, Mapping[int, str]] | None = None,
-) -> Any:
-    """Writes ``f`` as a shared library that runs without Python and without torch, on CPUs like this one.
-
-    ``f`` runs once on the examples, without gradients. What a trace would silently make constant is an error at its
-    line: a branch on a tensor's value, an effect, a number computed from a tensor. docs/export.md has the interface in
-    C, and what can be exported so far. It needs a C compiler.
-
-    Args:
-        f: a function or module of tensors, on the CPU; also one of TorchScript, or an ``ExportedProgram``.
-        example_inputs: the arguments that it is called with: tensors, also within tuples, lists, dicts with texts as
-            keys and dataclasses, and numbers, texts and None, which stay what they are.
-        kwargs: those that it is called with by name.
-        path: the library, which holds the weights. It is replaced whole.
-        dynamic: None or True, sizes may differ from the examples' as far as the program allows it: where it allows
-            none to, None takes those of the examples and True is an error; False, none may differ; or
-            ``{input: {dimension: name}}``, only those may, and those of one name are equal in each call. An input is
-            the number of a tensor among all, or the name of a parameter.
-
-    Returns:
-        What was written: ``path``, names of ``inputs`` and ``weights``, the number of ``outputs``, and ``assumed``,
-        Python values that the program read and that stay what they were.
-
-    Raises:
-        UserError: the program cannot be exported; the text says why and where. OSError: the file cannot be written.
-    """
-    return importlib.import_module("framefuse.aot.export").export(
-        f, example_inputs, path, kwargs=kwargs, dynamic=dynamic
-    )
-
-
-def load(path: str | os.PathLike[str], *, threads: int = 1) -> Any:
-    """The program that :func:`export` wrote to ``path``, as a callable of arrays of NumPy or tensors of torch.
-
-    The file is machine code that will run: load one that you trust as much as a program. Its checksum finds damage, and
-    no intent. The callable has ``update_constants({name: tensor})``, ``set_threads(count)`` and a ``description``; one
-    thread calls it at a time, and a call runs on so many ``threads``.
-
-    Raises:
-        UserError: the file is no exported program, is damaged, or needs another processor. OSError: there is no such
-            file.
-    """
-    return importlib.import_module("framefuse.aot.loader").load(path, threads=threads)
 
 
 # True in code that is being recorded, except torch's own, False elsewhere: torch's function; the recorder answers it.

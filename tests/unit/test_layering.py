@@ -76,7 +76,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "c_text": {"exported_program", "own_code", "own_views"},
         "shared_library": {"weights", "loader", "exported_program", "c_text"},
         "torchscript": set(),
-        "export": {
+        "exporting": {
             "weights",
             "exported_program",
             "inputs",

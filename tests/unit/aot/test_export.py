@@ -10,7 +10,7 @@ import torch
 
 import framefuse
 from benchmarks.torchvision_ops import declare_torchvision_operators
-from framefuse.aot import export, loader
+from framefuse.aot import exporting, loader
 
 HERE = Path(__file__).parent
 RUNTIME = Path(loader.__file__).parent
@@ -240,8 +240,8 @@ def test_sizes_are_those_of_the_examples_where_others_are_refused(tmp_path, monk
             raise framefuse.UserError("sizes decide")
         return recorded(f, examples, dynamic)
 
-    recorded = export.recorded
-    monkeypatch.setattr(export, "recorded", picky)
+    recorded = exporting.recorded
+    monkeypatch.setattr(exporting, "recorded", picky)
     x, y = torch.randn(8, 16), torch.randn(8, 16)
     written = framefuse.export(torch.nn.Tanh(), (x,), tmp_path / "a.so")
     assert written.assumed[-1].endswith("for others: sizes decide")
