@@ -1,8 +1,10 @@
-"""Programs whose long-lived objects get another tuple, list or dict at each call: states, caches, schedules."""
+"""Programs whose long-lived objects get another tuple, list, dict or record at each call: states, caches, schedules."""
 
 from __future__ import annotations
 
 import collections
+import dataclasses
+import typing
 from typing import Any
 
 import torch
@@ -68,6 +70,70 @@ def both_moments_of_a_schedule(compiled):
     for number in range(8):
         yield step(torch.full((2, 3), 1.0 + number)).detach()
         yield optimizer.param_groups[0]["betas"], optimizer.param_groups[0]["lr"]
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """What a step gives to the next one."""
+
+    hidden: torch.Tensor
+    step: int = 0
+    kind: str = "warm"
+    inner: Any = None
+
+
+class Weights(typing.NamedTuple):
+    w: torch.Tensor
+    step: int
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.state = State(torch.zeros(3), inner=State(torch.ones(3)))
+        self.weights = Weights(torch.ones(3), 0)
+        self.last: Any = None
+
+
+@trap(traces=4, hits=8)
+def records_are_replaced(compiled):
+    holder = Holder()
+
+    @compiled
+    def step(x):
+        old = holder.state
+        inner = dataclasses.replace(old.inner, hidden=old.inner.hidden * 0.5)
+        holder.state = dataclasses.replace(old, hidden=old.hidden + x * inner.hidden, step=old.step + 1, inner=inner)
+        holder.weights = holder.weights._replace(w=holder.weights.w - x, step=holder.weights.step + 2)
+        pairs = dict(zip("ab", holder.weights))
+        return holder.state.hidden * old.step + pairs["b"], holder.weights._asdict(), [*holder.weights][1]
+
+    for number in range(12):
+        if number == 9:
+            holder.state = dataclasses.replace(holder.state, kind="cold")
+        yield step(torch.full((3,), float(number)))
+        yield holder.state, holder.weights
+
+
+@trap(traces=8, hits=4)
+def replaced_records_that_are_written_and_become_one(compiled):
+    holder, other = Holder(), Holder()
+
+    @compiled
+    def write(x):
+        holder.last.seen = x + 1
+        holder.last.count += 1
+        return x * other.last.count, holder.last is other.last, other.last.seen
+
+    for number in range(12):
+        for each in (holder, other):
+            each.last = Holder()
+            each.last.count, each.last.seen = number, torch.zeros(1)
+        if number in (5, 7, 9):
+            other.last = holder.last
+        if number == 10:
+            holder.last.__class__ = Box
+        yield write(torch.full((1,), float(number)))
+        yield holder.last.count, holder.last.seen, other.last.count, other.last.seen
 
 
 class Box:

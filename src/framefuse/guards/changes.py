@@ -11,7 +11,8 @@ import torch
 from framefuse import _native
 from framefuse.guards.instructions import is_dense, same_atom
 from framefuse.guards.source_nodes import MISSING
-from framefuse.ir.facts import BY_CONTENT, Assumptions, Fact, Input, Source, TensorSpec, before_ones
+from framefuse.ir.classes import is_by_content
+from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec, before_ones
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
@@ -25,17 +26,21 @@ def moving(known: Iterable[Assumptions], arguments: Sequence[Value]) -> frozense
     now, or are free already.
 
     The next recording makes them symbols: a number that changed once will change again. Of a string it holds what the
-    program asks. A container among them, that a long-lived object has, was another one: what it holds is what
-    counts. A tensor among them has a stride that was held because elements lay near (capture/recording), and has
+    program asks. A container or record among them, that a long-lived object has, was another one: what it holds is
+    what counts. A tensor among them has a stride that was held because elements lay near (capture/recording), and has
     another one now, or lay densely and does not now, or was a column (sizes of 1 at the end) and is none now.
     """
     sources: set[Source] = set()
     values: dict[Source, Value] = {}
     for assumptions in known:
+        held = {fact.source for fact in assumptions.facts if fact.kind == "is" and not fact.source.is_argument}
         for fact in assumptions.facts:
             if fact.kind in FREE:
                 sources.add(fact.source)
-            elif fact.kind in ("is", "type") and not fact.source.is_argument:
+            elif fact.kind == "type" and not fact.source.is_argument:
+                if is_by_content(fact.value) and fact.source not in held:
+                    sources.add(fact.source)
+            elif fact.kind == "is" and not fact.source.is_argument:
                 if _is_another(fact, arguments, values):
                     sources.add(fact.source)
             elif fact.kind in NUMBERS and fact.source not in sources:
@@ -51,10 +56,8 @@ def moving(known: Iterable[Assumptions], arguments: Sequence[Value]) -> frozense
 
 
 def _is_another(fact: Fact, arguments: Sequence[Value], values: dict[Source, Value]) -> bool:
-    """Whether a container that was held to its identity is another one now, or may be any already."""
-    if fact.kind == "type":
-        return issubclass(fact.value, BY_CONTENT)
-    if not issubclass(type(fact.value), BY_CONTENT):
+    """Whether a container or record that was held to its identity is another one now."""
+    if not is_by_content(type(fact.value)):
         return False
     now = value_at(fact.source, arguments, values)
     return type(now) is type(fact.value) and now is not fact.value

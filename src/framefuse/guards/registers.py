@@ -12,8 +12,9 @@ from framefuse import _native
 from framefuse.guards.arithmetic import Arithmetic
 from framefuse.guards.members import Dicts, Members
 from framefuse.guards.source_nodes import MISSING, Instruction, Node, Nodes, Part, held_below, resolve
+from framefuse.ir.classes import is_by_content
 from framefuse.ir.comparisons import RealRelation, Relation
-from framefuse.ir.facts import BY_CONTENT, Assumptions, Fact, Source, TensorSpec
+from framefuse.ir.facts import Assumptions, Fact, Source, TensorSpec
 from framefuse.ir.numbers import Expr, Real, Symbol, Whole
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
@@ -93,8 +94,8 @@ class Builder:
         """Makes sure that the program checks the identity of what ``node`` holds; False where that is no long-lived
         object.
 
-        A tensor, or a container of which only the type is stated, is not held to its identity unless a fact says
-        so: another one of its kind will do.
+        A tensor, or a container or record of which only the type is stated, is not held to its identity unless a fact
+        says so: another one of its kind will do.
         """
         if node.settled:
             return True
@@ -107,8 +108,10 @@ class Builder:
         return True
 
     def _by_content(self, node: Node) -> bool:
+        if node.source.kind == "dict" and node.base is not None:  # the attributes of a record
+            return not node.base.stated and self._by_content(node.base)
         kind = self.types.get(id(node))
-        return kind is not None and issubclass(kind, BY_CONTENT)
+        return kind is not None and is_by_content(kind)
 
     def pin(self, node: Node) -> None:
         """Loads the node and compares it with the object that it must be."""

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import types
+from collections.abc import Callable
+
 import torch
 
 from framefuse.ir.values import Value
+
+CONTAINERS = (tuple, list, dict)
+LASTING = (torch.nn.Module, torch.optim.Optimizer)  # which nobody replaces at each call
 
 IMMUTABLE_TYPE = 1 << 8
 PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
@@ -31,6 +38,25 @@ def builtin_base(cls: type) -> Value:
         if written_in_c(kind):
             return kind
     raise AssertionError("object is written in C")
+
+
+def _is_by_content(kind: type) -> bool:
+    """Whether what objects of a class contain is what counts, where a call found another one in their place: Python's
+    own containers, and records, whose attributes are all that they are.
+    """
+    return issubclass(kind, CONTAINERS) or _is_record(kind)
+
+
+is_by_content: Callable[[Value], bool] = functools.lru_cache(maxsize=4096)(_is_by_content)
+
+
+def _is_record(kind: type) -> bool:
+    """Whether instances are what their ``__dict__`` holds: of a program's own class, written in Python."""
+    own = [base for base in kind.__mro__ if base is not object]
+    return bool(own) and kind.__module__.partition(".")[0] != "torch" and not issubclass(kind, LASTING) and not any(
+        written_in_c(base) or any(type(member) is types.MemberDescriptorType for member in vars(base).values())
+        for base in own
+    )
 
 
 def of_extension(function: Value) -> bool:

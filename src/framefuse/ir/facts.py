@@ -18,9 +18,6 @@ from framefuse.ir.numbers import Expr, Real, Symbol, Whole
 from framefuse.ir.source import Line
 from framefuse.ir.values import Value
 
-# Containers that are held by what they contain where a call found another one in their place.
-BY_CONTENT = (tuple, list, dict)
-
 
 # A recording makes thousands of sources and facts: a frozen class would take three times as long to make one.
 @dataclass(slots=True, eq=False, init=False)

@@ -10,9 +10,11 @@ from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program.decoded import HANDLERS
 from framefuse.capture.program.equivalents import VIEWS_OF_DICTS
 from framefuse.capture.program.frame import Frame
+from framefuse.capture.program.lookups import is_plain_sequence
 from framefuse.capture.program.markers import MISSING, NULL
 from framefuse.capture.program.natives import known_as
-from framefuse.ir.containers import entries
+from framefuse.ir.containers import elements, entries
+from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Value
 
 DICTS = frozenset((dict, OrderedDict, defaultdict))  # no method of theirs is the user's
@@ -36,15 +38,28 @@ def copied(machine: Machine, holder: Value) -> Value:
 
 
 def given(machine: Machine, target: Function, args: Arguments) -> tuple[Value, ...]:
-    """The arguments of native code, which gets the keys or a copy of a dict whose numbers move where it takes its
-    content and lets go of it.
+    """The arguments of native code, which gets the keys or a copy of a dict, and the elements of a list or tuple,
+    whose numbers move where it takes its content and lets go of it.
     """
     takes = known_as(target).takes
     if takes == "keys":
-        return tuple([list(_copy(machine, part)) if _moves(machine, part) else part for part in args])
+        return tuple([_elements(machine, part) for part in args])
+    if target is zip or target is enumerate:
+        seen = [_elements(machine, part) if is_a(part, tuple) else part for part in args]
+        return tuple([tuple(new) if new is not old else old for new, old in zip(seen, args, strict=True)])
     if takes == "all" or _updates_new(machine, target):
         return tuple([_copy(machine, part) if _moves(machine, part) else part for part in args])
     return args
+
+
+def _elements(machine: Machine, part: Value) -> Value:
+    if _moves(machine, part):
+        return list(_copy(machine, part))
+    contents = machine.recorder.contents
+    if not is_plain_sequence(type(part)) or not contents.holds_moving_number(part):
+        return part
+    contents.guard_length(part)
+    return [contents.item(part, number, value) for number, value in enumerate(elements(part))]
 
 
 def _updates_new(machine: Machine, target: Function) -> bool:

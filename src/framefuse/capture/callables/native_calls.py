@@ -320,7 +320,9 @@ class Natives:
             if not dict.__contains__(holder, key):
                 return insert_default(self.machine, holder, key)
         if not is_a(holder, leaves.MUTABLE_TYPES) or not sources.knows(holder):
-            return MISSING
+            defaults = type(holder) is dict and name in ("get", "pop", "setdefault") and len(args) == 2
+            plain = defaults and not kwargs and type(args[0]) is str
+            return getattr(holder, name)(*args) if plain else MISSING  # a default stays as free as it is
         if reads_entry and is_a(holder, dict):
             key = key_in(self.machine, holder, args[0])
             if not contents.guard_membership(holder, key):

@@ -19,7 +19,7 @@ from framefuse.capture.interp.registry import form_of
 from framefuse.capture.program.equivalents import FORWARDS, LISTED, TAKEN, WALKED, equal_parts
 from framefuse.capture.program.frame import Frame, InterpretedGenerator, Pending
 from framefuse.capture.program.iterators import NATIVE_ITERATORS
-from framefuse.capture.program.lookups import goes_by_index, is_measured, python_method, type_get
+from framefuse.capture.program.lookups import goes_by_index, is_measured, is_plain_sequence, python_method, type_get
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.program.services import Attempt
 from framefuse.ir.classes import immutable
@@ -245,11 +245,12 @@ class Operations:
                 why = ("native-call", "The order of a set of objects")
                 return self.machine.exits.opaque(frame, list, (value,), {}, PUSH_ITERATOR, *why)
             sources, contents = self.recorder.sources, self.recorder.contents
-            read_later = type(value) in (list, tuple) or is_a(value, dict)  # entry by entry
+            plain = is_plain_sequence(kind)
+            read_later = plain or is_a(value, dict)  # entry by entry
             (contents.guard_extent if read_later else contents.guard_shallow_contents)(value)
             if sources.knows(value):
-                if type(value) in (list, tuple) and not contents.has_changed(value):
-                    if type(value) is tuple:
+                if plain and not contents.has_changed(value):
+                    if kind is not list:
                         seen = [contents.item(value, number, part) for number, part in enumerate(value)]
                         if any(new is not old for new, old in zip(seen, value, strict=True)):
                             value = seen
@@ -288,10 +289,10 @@ class Operations:
                 return self.machine.call_nested(WALKED, (value,))
         walked(self.machine, value)
         sources, contents = self.recorder.sources, self.recorder.contents
-        if kind in (list, tuple) and sources.knows(value):
+        if is_plain_sequence(kind) and sources.knows(value):
             contents.guard_extent(value)
             parts = [contents.item(value, number, part) for number, part in enumerate(value)]
-            return value if all(map(operator.is_, parts, value)) else kind(parts)
+            return value if all(map(operator.is_, parts, value)) else parts if kind is list else tuple(parts)
         contents.guard_shallow_contents(value)
         return value
 

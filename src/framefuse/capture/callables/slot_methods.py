@@ -9,7 +9,7 @@ from collections.abc import Callable
 from framefuse.capture.interp.continuations import PUSH_NONE, PushChecked
 from framefuse.capture.interp.machine import Machine, Special
 from framefuse.capture.interp.registry import special
-from framefuse.capture.program import special_methods
+from framefuse.capture.program import equivalents, special_methods
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.iterators import RangeIterator
 from framefuse.capture.program.lookups import python_method, type_get
@@ -128,8 +128,10 @@ for _name in ("__iter__", "__next__", "__length_hint__"):
 
 @special(tuple.__new__)
 def _named_tuple(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
-    """A named tuple of a tuple that the call made, in which run-time numbers stay such."""
-    if kwargs or len(args) != 2 or type(args[1]) is not tuple or machine.recorder.sources.knows(args[1]):
+    """A named tuple of what is iterated over, in which run-time numbers stay such."""
+    if kwargs or len(args) != 2 or not (is_a(args[0], type) and issubclass(args[0], tuple)):
         return MISSING
+    if type(args[1]) is not tuple or machine.recorder.sources.knows(args[1]):
+        return machine.calls.call(frame, equivalents.new_tuple, args, {})
     frame.stack.append(tuple.__new__(*args))
     return None

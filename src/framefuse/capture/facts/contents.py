@@ -282,17 +282,24 @@ class Contents:
         except Exception as fault:
             self.sources.host.fault(fault)
 
-    def holds_moving_number(self, container: dict[Value, Value]) -> bool:
-        """Whether an entry of a known dict is a number that was seen to move, or one that a run decides."""
+    def holds_moving_number(self, container: Value) -> bool:
+        """Whether an entry of a known dict, or an element of a list or tuple, is a number that was seen to move, or one
+        that a run decides.
+        """
         try:
             entry = self.sources.known.get(id(container))
             if entry is None or not self.sources.host.alive:
                 return False
+            if not is_a(container, dict) and id(container) in self.changed:
+                return False
             base, moving = entry[1], self.sources.host.moving
             if base.is_argument and base.root.key in self.sources.volatile:
                 return any(type(value) in (int, float) for value in held(container))
-            return bool(moving) and any(
-                type(value) in (int, float) and Source("item", base, key) in moving for key, value in entries(container)
+            if not moving:
+                return False
+            return any(
+                type(value) in (int, float) and Source("item", base, key) in moving
+                for key, value in (entries(container) if is_a(container, dict) else enumerate(elements(container)))
             )
         except Exception as fault:
             self.sources.host.fault(fault)

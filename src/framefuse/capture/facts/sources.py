@@ -19,8 +19,8 @@ from framefuse.capture.facts.relations import Relations
 from framefuse.capture.facts.settings import Setting
 from framefuse.capture.facts.texts import text
 from framefuse.capture.program.bound import BOUND_KINDS
-from framefuse.ir.classes import immutable
-from framefuse.ir.facts import BY_CONTENT, Fact, Source
+from framefuse.ir.classes import immutable, is_by_content
+from framefuse.ir.facts import Fact, Source
 from framefuse.ir.numbers import Real, Symbol
 from framefuse.ir.numpy_numbers import is_numpy_number
 from framefuse.ir.own_class import is_a
@@ -73,7 +73,7 @@ class Sources:
         self.resumed = False
         self.volatile: set[int] = set()
         self.moving_tuples: set[int] = set()  # tuples that stand for others with other numbers
-        self.moved: set[int] = set()  # containers that stand for others, as those of arguments do
+        self.moved: set[int] = set()  # containers and records that stand for others, as those of arguments do
         self.moved_places: set[Source] = set()
         # Ids and keys for which a fact was stated: the same question comes many times.
         self.stated_types: set[int] = set()
@@ -353,8 +353,11 @@ class Sources:
             self.host.fault(fault)
 
     def _is_moved(self, source: Source, value: Value) -> bool:
-        """Whether any tuple, list or dict of this type will do where this one stands."""
-        return issubclass(type(value), BY_CONTENT) and (source in self.host.moving or source.base in self.moved_places)
+        """Whether any container or record of this type will do where this one stands."""
+        if not is_by_content(type(value)):
+            return False
+        holder = source.base if source.base is None or source.base.kind != "dict" else source.base.base
+        return source in self.host.moving or source.base in self.moved_places or holder in self.moved_places
 
     def forget_readings(self) -> None:
         """Code ran out of sight: whatever is read from now on is a new reading with facts of its own."""

@@ -64,6 +64,10 @@ def tuple_(iterable: Value = (), /) -> tuple[Value, ...]:
     return (*[value for value in measured(iterable)],)  # noqa: C416
 
 
+def new_tuple(kind: type[tuple[Value, ...]], iterable: Value) -> tuple[Value, ...]:
+    return tuple.__new__(kind, (*[value for value in measured(iterable)],))  # noqa: C416
+
+
 @equivalent(set, pure=True, keeps=True, takes="keys", orderless=True)
 def set_(iterable: Value = (), /) -> set[Value]:
     return {value for value in iterable}  # noqa: C416

@@ -13,6 +13,7 @@ from framefuse.capture.program.host import HOST
 from framefuse.capture.program.leaves import runs_natively
 from framefuse.capture.program.markers import MISSING
 from framefuse.capture.program.special_methods import by_name
+from framefuse.ir.classes import immutable
 from framefuse.ir.containers import BASES
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
@@ -92,6 +93,14 @@ def _is_of_the_program(method: Value) -> bool:
 def goes_by_index(kind: type) -> bool:
     """Whether ``iter`` of an instance calls ``__getitem__`` of the program."""
     return python_method(kind, "__getitem__") is not None and type_get(kind, "__iter__") is MISSING
+
+
+def is_plain_sequence(kind: type) -> bool:
+    """Whether what iterates over instances gets their elements, unheard: lists, tuples and named tuples."""
+    if kind is list or kind is tuple:
+        return True
+    own = issubclass(kind, tuple) and type_get(kind, "__iter__") is tuple.__iter__
+    return own and not immutable(kind) and not is_measured(kind)
 
 
 def is_measured(kind: type) -> bool:
