@@ -182,10 +182,10 @@ def _triangle(lo: Lowering, input: Node, diagonal: Value, op: str) -> Node:
     rank = len(input.shape)
     if rank < 2:
         raise Unsupported("no matrix")
-    row_index = positions(lo, input.shape, rank - 2, input.device)
-    column = positions(lo, input.shape, rank - 1, input.device)
+    last = input.shape[-2:]
+    row_index, column = (positions(lo, last, axis, input.device) for axis in range(2))
     shifted = lo.compute(lambda c: c - diagonal, column) if diagonal != 0 else column
-    inside = lo.pointwise(op, shifted, row_index)
+    inside = lo.expand(lo.pointwise(op, shifted, row_index), input.shape)
     if input.dtype is BOOL:
         return lo.pointwise("bit_and", inside, input)
     return lo.pointwise("where", inside, input, lo.full(0, input.dtype, input.shape, input.device))

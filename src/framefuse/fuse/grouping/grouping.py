@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import MOVES, Split, operand_index
-from framefuse.fuse.addressing.layout import Order, preferred_orders
+from framefuse.fuse.addressing.layout import Order, estimate, preferred_orders
 from framefuse.fuse.addressing.ranges import ZERO
 from framefuse.fuse.addressing.strided import Strides, View, strided
 from framefuse.fuse.graph.results import wanted
@@ -132,6 +132,8 @@ class Grouping:
             self.scan(node, users, required)
         elif self.divides(node, users):
             self.keep(node, users, kept.DIVIDED, apart=True)
+        elif self.is_table(node, users):
+            self.keep(node, users, kept.TABLED, apart=True)
         elif not required and self.is_wide_window(node, users):
             self.keep(node, users, kept.why_kept(node, users), apart=True)
         elif not required and self.may_inline(node, users):
@@ -330,6 +332,20 @@ class Grouping:
             return False
         spent = sum(divided(group, cell, self.strides_of) for group, cells in users.items() for cell in cells)
         return spent > costs.REPEATED_WORK + costs.KEPT_ELEMENT * points(node, self.graph.hints)
+
+    def is_table(self, node: Node, users: dict[Group, list[Cell]]) -> bool:
+        """Whether a CPU repeats short rows of positions for many others, as those of ``torch.eye(3)``: from memory
+        they are read as one row.
+        """
+        target, weight, hints = self.setting.targets(node.device), self.weights[node], self.graph.hints
+        if target is None or target.tiles or weight is NUMBER or weight.loads or TABLE[node.op].kind != "pointwise":
+            return False
+        size = points(node, hints)
+        last = estimate(node.shape[-1], hints) if node.shape else 0
+        if not 1 < last < min(size, costs.CPU_TABLE_ROW) or size > costs.CPU_TABLE:
+            return False
+        visits = (self.visits(group, cell) for group, cells in users.items() for cell in cells)
+        return all(count >= costs.RARE * size for count in visits)
 
     def visits(self, group: Group, cell: Cell) -> int:
         """How often a kernel evaluates the cell: once for each point of the loops down to the last that it needs."""

@@ -14,6 +14,7 @@ READ = "a product or a call of the library reads it from memory"
 JOINED = f"it is joined from more than {costs.CAT_PIECES} pieces, which are copied into place"
 ADDED = "elements are added at positions, which takes memory"
 SCANNED = "its running values have an order that the reader's loops do not"
+TABLED = "its short rows are the same for many, and are read from memory as one"
 DIVIDED = "to find where the reader needs each element costs more than memory"
 
 
