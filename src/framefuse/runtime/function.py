@@ -27,7 +27,7 @@ from framefuse.runtime.pending import Pending
 from framefuse.runtime.pickles import Reduced, reduced
 from framefuse.runtime.switch import holds_back
 from framefuse.runtime.trace_limits import Bound, in_vain
-from framefuse.runtime.weighing import FIRST, MOST, NOTHING, Times, Weighing, allowed, may_lose
+from framefuse.runtime.weighing import FIRST, MOST, NOTHING, SETTLE, Times, Weighing, allowed, gains_nothing, may_lose
 
 if TYPE_CHECKING:  # the rest of the stage is imported with the compiler
     from framefuse.ir.trace import Trace
@@ -375,7 +375,7 @@ class CompiledFunction:
         if place.bound.reached:
             self._say(place.bound, product)
         if not self.dispatch.weighs and may_lose(product.stages):
-            self.dispatch.weigh(FIRST, 0)
+            self.dispatch.weigh(SETTLE if gains_nothing(product.stages) else FIRST, 0)
         if start is None:
             mode = torch.is_grad_enabled()
             self.failures.pop(mode, None)
@@ -424,11 +424,12 @@ class CompiledFunction:
 
     def weighed(self, eager: float, compiled: float, least_eager: float, least_compiled: float) -> None:
         """Takes the seconds of a weighing; where compiled calls are slower than eager ones, calls are eager for some
-        time. What runs on a GPU has no time here: a call does not wait for it.
+        time. What runs on a GPU has no time here, as a call does not wait for it: only what the clock need not tell is
+        lost.
         """
         times = Times(eager, compiled, least_eager, least_compiled)
         bound = allowed([product.stages for product in self.products], bool(self.resume_dispatches))
-        lost = not torch.cuda.is_initialized() and times.lost(bound)
+        lost = (bound == NOTHING or not torch.cuda.is_initialized()) and times.lost(bound)
         self.dispatch.weigh(*self.weighing.next(lost))
         if lost and not any(reason.code == "slower" for reason in self.reasons):
             ours, theirs = 1e3 * least_compiled, 1e3 * least_eager

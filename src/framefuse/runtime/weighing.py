@@ -84,16 +84,34 @@ def may_lose(stages: Compilation) -> bool:
 def gains_nothing(stages: Compilation) -> bool:
     """Whether eager makes for less, forward and backward, what the program is trained by: nothing but calls of torch
     that torch differentiates too, of any size, or one small call whose gradient another call gives, or small calls of
-    which as few are beside the former as kernels cannot make up for.
+    which as few are beside the former as kernels cannot make up for, or on a GPU one call of any size, which is the
+    device's work and the same.
     """
     if stages.halves is None or stages.code is None:
         return False
     targets = stages.library_targets
+    if _on_gpu(stages) and not stages.computes and len(targets) == 1 and len(stages.trace.calls) <= FEW:
+        return not (_replays(stages) or _gains_behind(stages))
     taped = sum(getattr(target, "tape", "") == "made" for target in targets)
     if not stages.computes and targets and taped == len(targets):
         return True
     few = len(stages.trace.calls) <= FEW * taped if stages.computes else len(targets) == 1
     return few and _is_small(stages)
+
+
+def _on_gpu(stages: Compilation) -> bool:
+    return any(meta is not None and meta.device.startswith("cuda") for meta in stages.trace.metas)
+
+
+def _replays(stages: Compilation) -> bool:
+    """Whether captured graphs may stand for its calls, which cost less than the calls do."""
+    return stages.plan.region is not None and not isinstance(stages.plan.region, str)
+
+
+def _gains_behind(stages: Compilation) -> bool:
+    """Whether a backward that ran has kernels of its own in place of torch's call."""
+    cases = [case.stages for derivative in stages.derivatives for case in derivative.cases]
+    return any(case.computes and not case.library_targets for case in cases)
 
 
 def _is_small(stages: Compilation) -> bool:

@@ -4,6 +4,7 @@ import secrets
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import framefuse
 from framefuse.api import compiled_function
@@ -228,6 +229,29 @@ def test_training_rests_where_all_is_torchs_own_forward_and_backward(name):
             compiled(x).square().sum().backward()
             ours = x.grad
         torch.testing.assert_close(ours, theirs)
-    assert state.dispatch.hits > FIRST
+    assert state.dispatch.hits >= SETTLE + 4
     assert (state.dispatch.rest > 0) is rests
     assert [why.code for why in state.reasons] == ["slower"] * rests
+
+
+TRAINED_ON_GPUS = {
+    "one convolution": (lambda x, w: F.conv2d(x, w), True),
+    "a kernel behind it": (lambda x, w: F.conv2d(x, w).relu(), False),
+    "half of it a kernel": (lambda x, w: x.median(-1).values, False),
+}
+
+
+@pytest.mark.first_call
+@pytest.mark.parametrize("name", TRAINED_ON_GPUS)
+def test_training_on_a_gpu_rests_where_its_forward_is_one_call_of_any_size(name, monkeypatch):
+    program, rests = TRAINED_ON_GPUS[name]
+    monkeypatch.setattr(weighing, "_on_gpu", lambda stages: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)  # the clock says nothing
+    compiled = framefuse.compile(program)
+    state = compiled_function(compiled)
+    for _ in range(LONG):
+        x, w = torch.randn(2, 3, 120, 120, requires_grad=True), torch.randn(4, 3, 2, 2, requires_grad=True)
+        theirs = torch.autograd.grad(program(x, w).square().sum(), (x, w), allow_unused=True)
+        ours = torch.autograd.grad(compiled(x, w).square().sum(), (x, w), allow_unused=True)
+        torch.testing.assert_close(ours[0], theirs[0], rtol=1e-4, atol=1e-4)
+    assert state.dispatch.hits >= SETTLE + 4 and (state.dispatch.rest > 0) is rests
