@@ -6,15 +6,19 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from framefuse.aot.c_words import integer, order_of, quoted, real
 from framefuse.aot.exported_program import DLPACK, Program, Result
 from framefuse.aot.own_code import (
     POSITIONS,
+    Chosen,
     Convolution,
+    Counted,
     Elements,
     Exponentials,
     Joined,
     Matrices,
     Part,
+    Pieces,
     Placed,
     Sorted,
     is_idle,
@@ -51,7 +55,7 @@ def c_text(program: Program, places: list[int], wide: bool) -> str:
         '__asm__(".pushsection .rodata\\n.balign 64\\n.globl framefuse_weights\\n.hidden framefuse_weights\\n"',
         '        "framefuse_weights: .incbin \\"weights.safetensors\\"\\n.byte 0\\n.popsection\\n");',
         "extern const char framefuse_weights[];",
-        f"static const char description[] = {_quoted(json.dumps(program.description))};",
+        f"static const char description[] = {quoted(json.dumps(program.description))};",
     ]
     rows = []
     for k, (weight, place) in enumerate(zip(weights, places, strict=True)):
@@ -60,7 +64,7 @@ def c_text(program: Program, places: list[int], wide: bool) -> str:
         lines += [f"static const int64_t sizes_{k}[] = {{{shape}}}, strides_{k}[] = {{{strides}}};"]
         code, bits = DLPACK[weight.tensor.dtype]
         size = weight.tensor.numel() * weight.tensor.element_size()
-        kind = f"{_quoted(weight.name)}, {code}, {bits}, {weight.tensor.ndim}"
+        kind = f"{quoted(weight.name)}, {code}, {bits}, {weight.tensor.ndim}"
         rows.append(f"    {{{kind}, sizes_{k}, strides_{k}, {place}, {size}}},")
     lines += ["static const constant constants[CONSTANTS + 1] = {", *rows, "    {0}};"]
     for name in dict.fromkeys(program.kernels.values()):
@@ -87,12 +91,6 @@ def _orders(program: Program) -> list[str]:
     return [f"#define STEPS {steps}", *lines, table]
 
 
-def _quoted(text: str) -> str:
-    """A C string: every byte that is no plain character by its number."""
-    plain = (chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode())
-    return '"' + "".join(plain) + '"'
-
-
 class _Writer:
     """Writes the function ``program``."""
 
@@ -105,6 +103,7 @@ class _Writer:
         self.shared = {slot for slot in self.leaving if roots.count(slot) > 1}
         self.copies = [k for k, slot in enumerate(roots) if slot not in self.leaving]
         self.packs = 0  # places for panels of weights
+        self.behind: object = None  # the step behind the one that is written
 
     def function(self) -> Iterator[str]:
         plan = self.plan
@@ -114,7 +113,7 @@ class _Writer:
         yield from (f"    char *copy_{k} = NULL;" for k in self.copies)
         yield from (f"    int *owners_{slot} = NULL;" for slot in sorted(self.shared))
         yield "    (void)in;"
-        yield from (f"    n[{number}].i = {_word(value)};" for number, value in self.program.fixed.items())
+        yield from (f"    n[{number}].i = {integer(value)};" for number, value in self.program.fixed.items())
         for check in self.program.checks:
             yield from self.check(check)
         for instruction in plan.numbers:
@@ -129,6 +128,7 @@ class _Writer:
             elif place.place == "view" and plan.slots[self.root(slot)].place not in OWNED:
                 yield self.view(slot, place)
         for step, item in enumerate(plan.steps):
+            self.behind = plan.steps[step + 1] if step + 1 < len(plan.steps) else None
             yield from self.step(step, item)
         yield from self.finish()
         yield "failed:"
@@ -167,12 +167,12 @@ class _Writer:
             _, op, left, right = check
             text = "the sizes of the inputs do not fit together: %lld is to be %s %lld"
             yield f"    if (!(n[{left}].i {op} n[{right}].i))"
-            values = f"(long long)n[{left}].i, {_quoted(op)}, (long long)n[{right}].i"
-            yield f"        return fail(model, {_quoted(text)}, {values});"
+            values = f"(long long)n[{left}].i, {quoted(op)}, (long long)n[{right}].i"
+            yield f"        return fail(model, {quoted(text)}, {values});"
 
     def tensor(self, place: int, spec: TensorSpec, free: tuple[tuple[str, int, int], ...]) -> Iterator[str]:
         given = self.program.inputs[place]
-        what, tensor = _quoted(given.name), f"in[{place}]"
+        what, tensor = quoted(given.name), f"in[{place}]"
         code, bits = DLPACK[given.dtype]
         yield f"    if (check_kind(model, {what}, {tensor}, {code}, {bits}, {len(spec.sizes)})) return -1;"
         for d, size in enumerate(given.sizes):
@@ -197,9 +197,9 @@ class _Writer:
     def number(self, instruction: tuple[Any, ...]) -> Iterator[str]:
         op, to, left, right = instruction
         if op == "const":
-            yield f"    n[{to}].i = {_word(left)};"
+            yield f"    n[{to}].i = {integer(left)};"
         elif op == "real_const":
-            yield f"    n[{to}].r = {float(left).hex() if left == left and abs(left) != float('inf') else _odd(left)};"
+            yield f"    n[{to}].r = {real(float(left))};"
         elif op in CHECKED:
             yield f"    if ({CHECKED[op]}(n[{left}].i, n[{right}].i, &n[{to}].i))"
             yield '        return fail(model, "the sizes of the inputs are too large");'
@@ -283,6 +283,10 @@ class _Writer:
             for line in self.number(instruction):
                 failing = line.lstrip().startswith("return fail(")
                 yield line.replace("return", "{", 1).replace(");", "); goto failed; }") if failing else line
+        set_here = {instruction[1] for instruction in item.numbers}
+        for slot, place in enumerate(self.plan.slots):
+            if place.place == "view" and place.offset in set_here and self.plan.slots[self.root(slot)].place != "input":
+                yield f"    if (p[{place.base}]) {self.view(slot, place).lstrip()}"
 
     def call(self, item: CallStep) -> Iterator[str]:
         if is_idle(item) or any(out in self.shown for _, out in item.outs):
@@ -295,6 +299,9 @@ class _Writer:
         if isinstance(called, Matrices):
             yield from self.matrices(called)
             return
+        if isinstance(called, (Chosen, Counted)):
+            yield from self.found(item, called)
+            return
         yield from self.memory(called.out)
         if isinstance(called, Placed):
             yield from self.placed(called)
@@ -306,8 +313,40 @@ class _Writer:
             yield from self.part(called)
         elif isinstance(called, Joined):
             yield from self.joined(called)
+        elif isinstance(called, Pieces):
+            yield from self.pieces(called)
         else:
             yield from self.elements(called)
+
+    def found(self, step: CallStep, item: Chosen | Counted) -> Iterator[str]:
+        """Counts, sets the numbers that this binds and those that follow from them, and writes so many."""
+        axis, looked = 0, item.input
+        counting = "count_true(&looked)"
+        if isinstance(item, Chosen):
+            axis, looked = item.axis, item.mask
+        elif item.work != "places":
+            more = f", {item.least}" if item.work == "bins" else ""
+            counting = f"count_{item.work}(model, &looked{more})"
+        out, source = self.plan.slots[item.out], self.plan.slots[looked]
+        shape = f"{BY_NAME[source.dtype].size}, {len(source.sizes)}, source, apart"
+        yield f"    {{ {self.array('source', source.sizes)} {self.array('apart', source.strides)}"
+        yield f"      const view looked = view_of(p[{looked}], {shape});"
+        yield f"      const int64_t count = {counting};"
+        yield "      if (count < 0) goto failed;"
+        yield from (f"      n[{number}].i = count;" for _, _, number in step.binds)
+        yield f"      if (n[{out.sizes[axis]}].i != count) {{"
+        yield '        fail(model, "%lld elements are found where there are to be %lld", (long long)count,'
+        yield f"             (long long)n[{out.sizes[axis]}].i); goto failed; }}"
+        if isinstance(self.behind, NumbersStep):  # they may say how the result lies
+            yield from self.further(self.behind)
+        yield from self.memory(item.out)
+        yield f"      {self.array('to', out.strides)}"
+        if isinstance(item, Chosen):
+            yield from self.seen(item.input, item.steps)
+            yield f"      if (chosen(model, &v, &looked, {axis}, p[{item.out}], to)) goto failed; }}"
+        else:
+            count = "count, " if item.work == "bins" else ""
+            yield f"      {item.work}(&looked, {count}p[{item.out}], to); }}"
 
     def sorted(self, item: Sorted) -> Iterator[str]:
         source = self.plan.slots[item.input]
@@ -322,7 +361,7 @@ class _Writer:
         for name, slot in (("value", item.values), ("place", item.places)):
             if slot is not None:
                 yield f"      {self.array(f'{name}_strides', self.plan.slots[slot].strides)}"
-        kind, size = _kind(source.dtype), BY_NAME[source.dtype].size
+        kind, size = order_of(source.dtype), BY_NAME[source.dtype].size
         wide = int(source.dtype == "bfloat16")
         out = self.plan.slots[next(slot for slot in (item.values, item.places) if slot is not None)]
         taken = f"n[{out.sizes[item.dim]}].i" if out.sizes else "1"
@@ -338,7 +377,7 @@ class _Writer:
         yield f"      {self.array('from', source.strides)} {self.array('sizes', places.sizes)}"
         yield f"      {self.array('place', places.strides)} {self.array('term', terms.strides)}"
         yield f"      copy({len(out.sizes)}, whole, p[{item.input}], from, p[{item.out}], to, {size});"
-        shape = f"{len(out.sizes)}, {item.dim}, {size}, {POSITIONS[places.dtype]}, {_kind(out.dtype)}, sizes, whole"
+        shape = f"{len(out.sizes)}, {item.dim}, {size}, {POSITIONS[places.dtype]}, {order_of(out.dtype)}, sizes, whole"
         yield f"      const placing of = {{{item.met}, {shape}, p[{item.positions}], place, p[{item.terms}], term,"
         yield f"                          p[{item.out}], to}};"
         yield "      if (place_at(model, &of)) goto failed; }"
@@ -400,6 +439,16 @@ class _Writer:
         parts = f"p[{item.real}], real, p[{item.imag}], imag"
         yield f"      join({len(out.sizes)}, sizes, {parts}, p[{item.out}], to, {BY_NAME[real.dtype].size}); }}"
 
+    def pieces(self, item: Pieces) -> Iterator[str]:
+        out, size = self.plan.slots[item.out], BY_NAME[self.plan.slots[item.out].dtype].size
+        yield f"    {{ {self.array('to', out.strides)} char *place = p[{item.out}];"
+        for slot in item.inputs:
+            piece = self.plan.slots[slot]
+            yield f"      {{ {self.array('sizes', piece.sizes)} {self.array('from', piece.strides)}"
+            yield f"        copy({len(out.sizes)}, sizes, p[{slot}], from, place, to, {size});"
+            yield f"        place += sizes[{item.dim}] * to[{item.dim}] * {size}; }}"
+        yield "    }"
+
     def seen(self, slot: int, steps: tuple[Shown, ...]) -> Iterator[str]:
         """The view ``v`` of a part of a slot, or of an input that has none."""
         given = len(self.program.inputs)
@@ -409,7 +458,7 @@ class _Writer:
             shape = f"{tensor.element_size()}, {tensor.ndim}, sizes_{number}, strides_{number}"
             yield f"      view v = view_of((char *)model->constants[{number}], {shape});"
         elif slot < 0:
-            what = _quoted(self.program.inputs[-1 - slot].name)
+            what = quoted(self.program.inputs[-1 - slot].name)
             yield f"      view v; if (read_input(model, {what}, in[{-1 - slot}], &v)) goto failed;"
         else:
             place = self.plan.slots[slot]
@@ -531,19 +580,5 @@ class _Writer:
         return taken + 'fail(model, "there is no memory for a result");'
 
 
-def _kind(dtype: str) -> str:
-    if BY_NAME[dtype].is_float:
-        return "FLOATING"
-    return "SIGNED" if dtype.startswith("int") else "UNSIGNED"
-
-
 def _number(number: Number) -> str:
-    return f"n[{number.number}].i" if isinstance(number, Word) else _word(number)
-
-
-def _word(value: int) -> str:
-    return "INT64_MIN" if value == -(2**63) else f"INT64_C({value})"
-
-
-def _odd(value: float) -> str:
-    return "NAN" if value != value else "INFINITY" if value > 0 else "-INFINITY"
+    return f"n[{number.number}].i" if isinstance(number, Word) else integer(number)

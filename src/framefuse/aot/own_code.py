@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from framefuse.aot.own_views import MOST_DIMENSIONS, PARTS, Shown, shown_by
+from framefuse.aot.own_views import MOST_DIMENSIONS, PARTS, Shown, shown_by, shown_by_index
 from framefuse.ir.plan import CallStep, Plan, Template
 
 NAMES = {"conv1d": 1, "conv2d": 2}  # with how many dimensions a window has
@@ -25,6 +25,7 @@ DEFAULTS: dict[str, Template] = {
 POSITIONS = {"int64": 8, "int32": 4}  # the dtypes of positions, and their bytes
 # Calls that matter for their results alone.
 IDLE = frozenset(("tensor", "empty", "zeros", "ones", "versions", *PARTS, "view_as_complex", "view_as_real"))
+NOTHING, REST = ("const", None), ("const", Ellipsis)  # of an index: a new dimension, all that are not named
 SAME = -1  # as many places before and behind a picture as keep its size
 
 
@@ -117,7 +118,39 @@ class Joined:
     imag: int
 
 
-Called = Convolution | Part | Joined | Elements | Sorted | Placed | Matrices | Exponentials
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Tensors one behind the other along a dimension."""
+
+    out: int
+    inputs: tuple[int, ...]
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What lies where a mask is true, over the dimensions from ``axis`` on of a part of a tensor."""
+
+    out: int
+    input: int
+    steps: tuple[Shown, ...]
+    mask: int
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What is found by looking at values, by the name that C has for it: the ``places`` of what is true, those that
+    are ``repeated``, or how often integers are there, in ``least`` bins or more.
+    """
+
+    work: str
+    out: int
+    input: int
+    least: int = 0
+
+
+Called = Pieces | Chosen | Counted | Convolution | Part | Joined | Elements | Sorted | Placed | Matrices | Exponentials
 # What C computes of matrices, with the dimensions that its results have beside the batch's.
 MATRICES: dict[Any, tuple[str, tuple[int, ...]]] = {
     torch.linalg.solve: ("solve", (2,)), torch.linalg.solve_triangular: ("below", (2,)),
@@ -133,6 +166,10 @@ PLACES = {
     getattr(home, name): name for home in (torch, torch.Tensor) for name in ("scatter_add", "scatter", "scatter_reduce")
 }
 MET = {"sum": "ADDED", "amax": "LARGEST", "amin": "SMALLEST"}
+NONZERO = (torch.nonzero, torch.Tensor.nonzero, torch.argwhere, torch.Tensor.argwhere)
+REPEATED = (torch.repeat_interleave,)
+COUNTABLE = frozenset(("int64", "int32", "int16", "int8"))
+BINS = (torch.bincount, torch.Tensor.bincount)
 REDUCED = frozenset(("float32", "float64", "int64", "int32", "int16", "int8", "uint8"))
 
 
@@ -147,13 +184,17 @@ def read(plan: Plan, step: CallStep) -> Called | str:
         called = _placed(plan, step, PLACES[step.function])
     elif step.function in MATRICES and not step.binds and step.outs:
         called = _matrices(plan, step, *MATRICES[step.function])
-    elif not step.binds and len(step.outs) == 1 and step.outs[0][0] == ():
+    elif len(step.outs) == 1 and step.outs[0][0] == () and all(dimension >= 0 for _, dimension, _ in step.binds):
+        called = _found(plan, step)
+    if called is None and not step.binds and len(step.outs) == 1 and step.outs[0][0] == ():
         if step.name in NAMES and step.function in _forms(step.name):
             called = _convolution(plan, step, NAMES[step.name])
         elif step.function in EXPONENTIALS:
             called = _exponentials(plan, step)
         elif step.function is torch.complex:
             called = _joined(plan, step)
+        elif step.function is torch.cat:
+            called = _pieces(plan, step)
         elif step.function is torch.clone:
             called = _copy(plan, step)
         elif step.function is torch.Tensor.__getitem__:
@@ -161,6 +202,46 @@ def read(plan: Plan, step: CallStep) -> Called | str:
         if called is None:
             called = _part(plan, step)
     return f"{step.name} is a call of torch's library, which is not there" if called is None else called
+
+
+def _found(plan: Plan, step: CallStep) -> Called | None:
+    """A call whose values say how many elements its result has."""
+    slots, ((_, out),) = plan.slots, step.outs
+    if step.function is torch.Tensor.__getitem__:
+        return _chosen(plan, step, out)
+    kind, slot, *_ = step.args[0] if step.args else ("const", None)
+    if kind != "tensor":
+        return None
+    if step.function in NONZERO and len(step.args) == 1 and slots[slot].dtype == "bool" and not step.kwargs:
+        return Counted("places", out, slot)
+    if step.function in REPEATED and len(step.args) == 1 and not step.kwargs:
+        return Counted("repeated", out, slot) if slots[slot].dtype in POSITIONS else None
+    if step.function in BINS:
+        given = {"minlength": ("const", 0), **dict(zip(("", "weights", "minlength"), step.args, strict=False))}
+        given |= dict(step.kwargs)
+        least = constant(given["minlength"])
+        plain = constant(given.get("weights", ("const", None))) is None and "weights" not in dict(step.kwargs)
+        if plain and isinstance(least, int) and slots[slot].dtype in COUNTABLE:
+            return Counted("bins", out, slot, least)
+    return None
+
+
+def _chosen(plan: Plan, step: CallStep, out: int) -> Chosen | None:
+    """What one mask chooses, beside numbers and slices."""
+    (kind, slot), places = step.args
+    items = places[1:] if places[0] == "tuple" else (places,)
+    at = [place for place, item in enumerate(items) if item[0] == "tensor"]
+    if kind != "tensor" or len(at) != 1:
+        return None
+    mask, before, behind = items[at[0]][1], items[: at[0]], items[at[0] + 1 :]
+    rank, dims = len(plan.slots[mask].sizes), len(plan.slots[slot].sizes)
+    if plan.slots[mask].dtype != "bool" or rank == 0 or dims > MOST_DIMENSIONS:
+        return None
+    steps = shown_by_index(("tuple", *before, *(("const", slice(None)),) * rank, *behind)) if before or behind else ()
+    names = sum(item != NOTHING and item != REST for item in (*before, *behind))  # a dimension of the tensor each
+    axis = sum(item[0] == "slice" or item == NOTHING or isinstance(constant(item), slice) for item in before)
+    axis += dims - rank - names if REST in before else 0
+    return None if steps is None else Chosen(out, slot, steps, mask, axis)
 
 
 def _forms(name: str) -> tuple[object, object]:
@@ -183,6 +264,18 @@ def _copy(plan: Plan, step: CallStep) -> Part | None:
     if kind != "tensor" or any(name != "memory_format" for name, _ in step.kwargs):
         return None
     return Part(step.outs[0][1], slot, ())
+
+
+def _pieces(plan: Plan, step: CallStep) -> Pieces | None:
+    """More of them than a kernel takes."""
+    ((_, out),), (pieces, dim) = step.outs, step.args
+    slots, rank = plan.slots, len(plan.slots[out].sizes)
+    if step.kwargs or any(piece[0] != "tensor" for piece in pieces[1:]) or dim[0] != "const":
+        return None
+    inputs = tuple(slot for _, slot in pieces[1:])
+    if any(slots[slot].dtype != slots[out].dtype or len(slots[slot].sizes) != rank for slot in inputs):
+        return None
+    return Pieces(out, inputs, dim[1] % rank)
 
 
 def _joined(plan: Plan, step: CallStep) -> Joined | None:

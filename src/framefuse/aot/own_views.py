@@ -87,6 +87,14 @@ def shown_by(step: CallStep) -> dict[int, tuple[int, tuple[Shown, ...]]]:
         return {}
 
 
+def shown_by_index(index: Template) -> tuple[Shown, ...] | None:
+    """The part that numbers and slices show; None where there is more among them."""
+    try:
+        return _item({"key": value(index)})
+    except Unreadable:
+        return None
+
+
 def _is_torchs(function: object, name: str) -> bool:
     """Whether it is torch's own function or method of that name."""
     homes = (torch, torch.Tensor, torch.nn.functional)

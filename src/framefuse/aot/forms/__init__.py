@@ -12,6 +12,7 @@ from framefuse.aot.forms import (  # noqa: F401 - each fills the table
     arrangements,
     convolutions,
     decompositions,
+    found,
     fourier,
     linear_equations,
     ordering,

@@ -99,3 +99,33 @@ def searchsorted(
 @form(torch.bucketize, where=lambda given: isinstance(given["input"], Tensor))
 def bucketize(input: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+@form(torch.unique, torch.Tensor.unique, where=lambda given: given["dim"] is None)
+def unique(
+    input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Value = None
+) -> Value:  # fmt: skip
+    """The first ones of those that are equal, in order."""
+    values, places = _sorted(input.reshape(-1), 0, False)
+    return _runs(values, places, list(input.shape), return_inverse, return_counts)
+
+
+@form(torch.unique_consecutive, torch.Tensor.unique_consecutive, where=lambda given: given["dim"] is None)
+def unique_consecutive(
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: Value = None
+) -> Value:  # fmt: skip
+    return _runs(input.reshape(-1), None, list(input.shape), return_inverse, return_counts)
+
+
+def _runs(values: Tensor, places: Value, shape: list[Value], inverse: bool, counts: bool) -> Value:
+    """The first value of each run of equal ones; of which run each element is, and how many each has."""
+    starts = torch.cat([torch.ones([1], dtype=torch.bool), values[1:] != values[:-1]])
+    runs = torch.cumsum(starts, 0) - 1
+    results = [values[starts]]
+    if inverse:
+        whole = runs if places is None else torch.zeros_like(places).scatter(0, places, runs)
+        results.append(whole.reshape(shape))
+    if counts:
+        none = torch.zeros_like(results[0], dtype=torch.int64)
+        results.append(none.scatter_add(0, runs, torch.ones_like(runs)))
+    return results[0] if len(results) == 1 else tuple(results)
