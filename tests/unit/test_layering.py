@@ -73,7 +73,8 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "forms": set(),
         "recording": {"weights", "own_code", "own_views", "forms"},
         "results": {"weights", "exported_program", "own_views", "recording"},
-        "c_text": {"exported_program", "own_code", "own_views"},
+        "c_words": set(),
+        "c_text": {"c_words", "exported_program", "own_code", "own_views"},
         "shared_library": {"weights", "loader", "exported_program", "c_text"},
         "torchscript": set(),
         "exporting": {

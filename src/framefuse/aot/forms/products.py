@@ -193,24 +193,41 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     return product
 
 
-@form(torch._native_multi_head_attention, where=lambda given: given["mask"] is None and not given["need_weights"])
+def _hidden(mask: Tensor, mask_type: int) -> Tensor:
+    """What a mask hides of (batch, head, row, column): those places of it that are no zero."""
+    away = mask if mask.dtype is torch.bool else mask != 0
+    return away[:, None, None, :] if mask_type == 1 else away[None, None] if mask_type == 0 else away
+
+
+@form(torch._native_multi_head_attention, where=lambda given: not given["query"].is_nested)
 def attention(
     query: Tensor, key: Tensor, value: Tensor, embed_dim: int, num_head: int, qkv_weight: Tensor, qkv_bias: Value,
     proj_weight: Tensor, proj_bias: Value, mask: Value = None, need_weights: bool = True,
     average_attn_weights: bool = True, mask_type: Value = None,
-) -> tuple[Tensor, None]:  # fmt: skip
-    """Of several heads, without a mask; rows of a batch come first."""
+) -> tuple[Tensor, Value]:  # fmt: skip
+    """Of several heads; rows of a batch come first."""
     heads = []
     for number, part in enumerate((query, key, value)):
         weight = qkv_weight.narrow(0, number * embed_dim, embed_dim)
         bias = None if qkv_bias is None else qkv_bias.narrow(0, number * embed_dim, embed_dim)
         rows = F.linear(part, weight, bias)
         heads.append(rows.unflatten(-1, (num_head, embed_dim // num_head)).transpose(1, 2))
-    mixed = F.scaled_dot_product_attention(heads[0], heads[1], heads[2]).transpose(1, 2).flatten(2)
-    return F.linear(mixed, proj_weight, proj_bias), None
+    weights: Value = None
+    if mask is None and not need_weights:
+        mixed = F.scaled_dot_product_attention(heads[0], heads[1], heads[2])
+    else:
+        scores = torch.matmul(heads[0], heads[1].transpose(-2, -1)) / math.sqrt(embed_dim // num_head)
+        if mask is not None:
+            scores = scores.masked_fill(_hidden(mask, mask_type), -torch.inf)
+        weights = scores.softmax(-1)
+        mixed = torch.matmul(weights, heads[2])
+    result = F.linear(mixed.transpose(1, 2).flatten(2), proj_weight, proj_bias)
+    if not need_weights:
+        return result, None
+    return result, weights.mean(1) if average_attn_weights else weights
 
 
-@form(torch._transformer_encoder_layer_fwd, where=lambda given: given["mask"] is None)
+@form(torch._transformer_encoder_layer_fwd, where=lambda given: not given["src"].is_nested)
 def encoder_layer(
     src: Tensor, embed_dim: int, num_heads: int, qkv_weight: Tensor, qkv_bias: Value, proj_weight: Tensor,
     proj_bias: Value, use_gelu: bool, norm_first: bool, eps: float, norm_weight_1: Tensor, norm_bias_1: Value,
@@ -221,7 +238,8 @@ def encoder_layer(
     size = (embed_dim,)
     read = F.layer_norm(src, size, norm_weight_1, norm_bias_1, eps) if norm_first else src
     src = src + attention(
-        read, read, read, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, None, False
+        read, read, read, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, False,
+        mask_type=mask_type,
     )[0]  # fmt: skip
     src = src if norm_first else F.layer_norm(src, size, norm_weight_1, norm_bias_1, eps)
     read = F.layer_norm(src, size, norm_weight_2, norm_bias_2, eps) if norm_first else src

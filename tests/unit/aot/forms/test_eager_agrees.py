@@ -40,6 +40,9 @@ def agrees(tmp_path, f, *examples, **options):
 
 
 PICTURES = drawn(2, 4, 7, 6)
+PADDED = torch.nn.TransformerEncoder(
+    torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2, enable_nested_tensor=False
+).eval()
 RESAMPLED = {
     "nearest": {"scale_factor": 2},
     "nearest to a size": {"size": (9, 4)},
@@ -91,6 +94,11 @@ OTHERS = {
     ),
     "attention layer": (torch.nn.MultiheadAttention(8, 2, batch_first=True).eval(), drawn(2, 5, 8),
                         drawn(2, 4, 8), drawn(2, 4, 8) + 1),
+    "padded encoder": (
+        lambda x, k: (PADDED(x, src_key_padding_mask=k), *PADDED.layers[0].self_attn(x, x, x, key_padding_mask=k),
+                      PADDED(x, mask=torch.nn.Transformer.generate_square_subsequent_mask(x.shape[1]), is_causal=True)),
+        drawn(2, 5, 8), torch.arange(5) > torch.tensor([[4], [2]]),
+    ),
     "encoder": (
         torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval(),
         drawn(2, 5, 8),
