@@ -20,7 +20,7 @@ from framefuse.native import abi
 from framefuse.options import Options, disabled, resolve
 from framefuse.runtime.doors import Door, OwnedCall
 from framefuse.runtime.function import CompiledFunction, Compiler, compiled_function, live_functions
-from framefuse.runtime.module import compiled_module
+from framefuse.runtime.module import compiled_module, step_methods
 
 Backend = str | Callable[..., Any]
 
@@ -183,7 +183,10 @@ def _compile(model: Any, settings: Options, compiler: Compiler, recompile: Calla
     if isinstance(model, torch.nn.Module):
         record = CompiledFunction(type(model).__call__, model, settings, compiler, of_class=True)
         record.dispatch.__framefuse__ = record  # it is what the module's __call__ gives
-        return compiled_module(model, record.dispatch, recompile, record)
+        methods = step_methods(type(model))
+        steps = {name: _compile(methods[name], settings, compiler, recompile) for name in methods}
+        record.methods = tuple(steps)
+        return compiled_module(model, record.dispatch, recompile, record, steps)
     if isinstance(model, types.MethodType):
         record = CompiledFunction(model.__func__, model.__self__, settings, compiler)
     elif isinstance(model, types.FunctionType):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from framefuse.errors import UserError
-from framefuse.runtime.function import CompiledFunction, Product, compiled_function, listeners
+from framefuse.runtime.function import CompiledFunction, Product, behind, compiled_function, listeners
 
 
 @contextmanager
@@ -26,7 +25,7 @@ def assert_compiles(count: int, *compiled: Any) -> Iterator[None]:
     """
     if not isinstance(count, int):
         raise UserError(f"the number of compilations is {count!r}. Give a whole number")
-    watched = [compiled_function(f.func if type(f) is functools.partial else f) for f in compiled]
+    watched = [compiled_function(behind(f)[0]) for f in compiled]
     if None in watched:
         stranger = compiled[watched.index(None)]
         raise UserError(f"{stranger!r:.60} was not compiled by framefuse. Pass what framefuse.compile returned")

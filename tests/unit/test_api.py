@@ -1,6 +1,7 @@
 """The public interface: what compile accepts, what it gives back, and that a compiled module stays what it was."""
 
 import copy
+import functools
 import io
 import pickle
 import weakref
@@ -93,6 +94,48 @@ def test_methods_bound_to_an_instance_and_in_a_class_body():
     torch.testing.assert_close(bound(x), x * 4 + 1)
     torch.testing.assert_close(called(x), x * 4)
     torch.testing.assert_close(Scale(5.0).compiled(x), x * 5 - 1)
+
+
+def test_a_partial_and_a_bound_method_of_a_compiled_function_are_looked_at_as_it_is():
+    class Model:
+        scale = 3
+
+        @framefuse.compile
+        def forward(self, x):
+            return x.relu() * self.scale
+
+    model, x = Model(), torch.randn(4)
+    for bound in (model.forward, functools.partial(Model.forward, model)):
+        for _ in range(3):
+            bound(x)
+        assert "call     graph 1" in str(framefuse.explain(bound, x))
+        assert len(framefuse.graphs(bound)) == 1
+        assert framefuse.verify(bound, x)
+        with framefuse.assert_compiles(0, bound):
+            bound(x)
+
+
+def test_the_steps_that_lightnings_loop_calls_are_compiled_with_the_module():
+    base = type("LightningModule", (torch.nn.Module,), {"__module__": "lightning.core", "test_step": lambda self: None})
+
+    class Net(base):
+        def __init__(self):
+            super().__init__()
+            self.net = torch.nn.Linear(4, 2)
+
+        def training_step(self, batch, index):
+            return self.net(batch).square().mean()
+
+    model = framefuse.compile(Net())
+    twin = copy.deepcopy(model)
+    for _ in range(4):
+        x = torch.randn(8, 4)
+        losses = [each.training_step(x, 0) for each in (model, twin)]
+        torch.testing.assert_close(losses, [model.net(x).square().mean()] * 2)
+    assert type(model).test_step is base.test_step
+    assert "see explain(model.training_step)" in str(framefuse.explain(model))
+    assert all(each.training_step.__framefuse__.dispatch.hits == 3 for each in (model, twin))
+    assert "Net.training_step" in str(framefuse.explain(model.training_step))
 
 
 def test_a_compiled_module_is_its_module(net):

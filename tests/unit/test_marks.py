@@ -126,3 +126,4 @@ def test_a_disabled_function_runs_eagerly_between_two_graphs():
         torch.testing.assert_close(compiled(x), torch.sin((x + 1) * 3) - 1)
     assert traces(compiled) == 2
     assert seen == [False] * 3
+    assert "eager runs eagerly: it is marked so" in str(framefuse.explain(compiled))

@@ -32,7 +32,7 @@ def card(explained: Explanation) -> str:
 
 def _worked(explained: Explanation) -> str:
     if not explained.graphs:
-        return "Nothing is compiled" + ("." if explained.calls else ": it has not been called yet.")
+        return f"Nothing is compiled{explained.nothing}."
     return f"{explained.hits} of {explained.calls} calls ran compiled code."
 
 

@@ -16,7 +16,7 @@ from framefuse.ir.printer import graph_text
 from framefuse.ir.trace import Trace
 from framefuse.ir.values import Arguments, Function, Value
 from framefuse.runtime.compilation import Compilation
-from framefuse.runtime.function import compiled_function
+from framefuse.runtime.function import behind, compiled_function
 from framefuse.runtime.fx_graph import fx_graph
 
 
@@ -67,7 +67,7 @@ class Graphs:
 
 def graphs(function: Function) -> list[Graphs]:
     """What :func:`framefuse.graphs` gives."""
-    state = compiled_function(function)
+    state = compiled_function(behind(function)[0])
     if state is None:
         raise UserError(f"{kind_of(function)} has no graphs. Give what framefuse.compile returned")
     compiled_graphs = []

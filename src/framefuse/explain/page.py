@@ -19,7 +19,7 @@ from framefuse.explain.shares import sizes_of_call
 from framefuse.explain.tables import Tables
 from framefuse.explain.units import duration, share, size
 from framefuse.ir.values import Arguments, Keywords, Value
-from framefuse.runtime.function import CompiledFunction, compiled_function
+from framefuse.runtime.function import CompiledFunction, behind, compiled_function
 
 if TYPE_CHECKING:
     import jinja2
@@ -32,8 +32,7 @@ def report(compiled: Value, path: str | os.PathLike[str], args: Arguments, kwarg
     if not isinstance(path, str | os.PathLike):
         raise UserError(f"path is {kind_of(path)}. Give the name of a file, as report.html")
     explanation = explain(compiled, args, kwargs, time)
-    function = compiled.func if type(compiled) is functools.partial else compiled
-    state = compiled_function(function)
+    state = compiled_function(behind(compiled)[0])
     assert state is not None  # explain has refused anything else
     given = sizes_of_call(compiled, args, kwargs) if time else {}
     return write(path, [page_of(state, "f1", explanation, given)], Process())

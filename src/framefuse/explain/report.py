@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
 from framefuse.ir.source import Line
 from framefuse.ir.tuning import Tuning, total
 from framefuse.ir.values import Arguments, Keywords, Value
-from framefuse.runtime.function import CompiledFunction, Product, compiled_function
+from framefuse.runtime.function import CompiledFunction, Product, behind, compiled_function
 
 LAZY = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -91,7 +90,8 @@ class Explanation:
     """What :func:`explain` found; ``str()`` of it is one screen.
 
     ``timing`` is a text where a call was not timed;
-    ``answer`` says what takes a call on the arguments that were given.
+    ``answer`` says what takes a call on the arguments that were given. ``methods`` are those of a module that are
+    compiled beside its own call.
     """
 
     name: str
@@ -105,6 +105,15 @@ class Explanation:
     eager_calls: int
     timing: Timing | str | None
     answer: str | None = None
+    methods: tuple[str, ...] = ()
+
+    @property
+    def nothing(self) -> str:
+        """Why there is no graph, as the end of a sentence."""
+        if self.calls:
+            return ""
+        others = " or ".join(f"explain(model.{name})" for name in self.methods)
+        return ": it has not been called yet" + (f"; see {others}" if others else "")
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
@@ -116,14 +125,14 @@ class Explanation:
 
 def explain(compiled: Value, args: Arguments, kwargs: Keywords, time: bool) -> Explanation:
     """What :func:`framefuse.explain` gives for these arguments."""
-    if type(compiled) is functools.partial:
-        given = (*compiled.args, *args), {**compiled.keywords, **kwargs}
-        compiled, (args, kwargs) = compiled.func, given if args or kwargs or time else ((), {})
-    state = compiled_function(compiled)
+    function, before, named = behind(compiled)
+    state = compiled_function(function)
+    if args or kwargs or time:
+        args, kwargs = (*before, *args), {**named, **kwargs}
     if state is None:
         raise UserError(f"{compiled!r:.60} was not compiled by framefuse. Pass what framefuse.compile returned")
     answer = answering(state, args, kwargs) if args or kwargs or time else None
-    explanation = describe(state, timed(compiled, state, answer, args, kwargs) if time and answer is not None else None)
+    explanation = describe(state, timed(function, state, answer, args, kwargs) if time and answer is not None else None)
     return explanation if answer is None else replace(explanation, answer=_answer(state, answer))
 
 
@@ -144,6 +153,7 @@ def describe(state: CompiledFunction, timing: Timing | str | None = None) -> Exp
         hits=state.dispatch.hits,
         eager_calls=state.eager_calls,
         timing=timing,
+        methods=state.methods,
     )
 
 
@@ -247,7 +257,7 @@ def _head(e: Explanation) -> list[str]:
 
 def _guards(e: Explanation) -> list[str]:
     if not e.graphs:
-        return ["  nothing is compiled" + ("" if e.calls else ": it has not been called yet")]
+        return ["  nothing is compiled" + e.nothing]
     facts = sum(graph.facts for graph in e.graphs)
     timing, cost = e.timing, ""
     if isinstance(timing, Timing) and timing.guards is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -12,15 +11,16 @@ from framefuse.explain.step_times import StepTime
 from framefuse.explain.timing import answering
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.values import Arguments, Keywords, Value
-from framefuse.runtime.function import compiled_function
+from framefuse.runtime.function import behind, compiled_function
 
 
 def sizes_of_call(function: Value, args: Arguments, kwargs: Keywords) -> Mapping[int, Sizes]:
     """The sizes of a call by the identity of what takes it: its graph, and the cases of its backward pass."""
-    state = compiled_function(function.func if isinstance(function, functools.partial) else function)
-    if state is None or isinstance(function, functools.partial):
+    function, before, named = behind(function)
+    state = compiled_function(function)
+    if state is None:
         return {}
-    answer = answering(state, args, kwargs)
+    answer = answering(state, (*before, *args), {**named, **kwargs})
     if answer.product is None or answer.hit is None:
         return {}
     words = answer.hit.numbers

@@ -75,7 +75,7 @@ ROWS = (
     Row(
         "native-call",
         "a call that cannot be recorded",
-        "{detail} is not Python and may have effects.",
+        "{detail} cannot be looked into, and may have effects.",
         "Call it outside the compiled function.",
         STEP,
         "write_row(file, x.sum())\nreturn x * 2",
@@ -206,6 +206,13 @@ ROWS = (
         "a break that was asked for",
         "{detail}() ends the graph.",
         "Nothing: it was asked for.",
+        STEP,
+    ),
+    Row(
+        "disabled",
+        "a function that is kept from the compiler",
+        "{detail} runs eagerly: it is marked so, or is torch.compile's.",
+        "Nothing if that was asked for; else take the mark away (framefuse.disable, torch.compiler.disable).",
         STEP,
     ),
     Row(

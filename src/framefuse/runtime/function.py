@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import logging
 import math
@@ -181,7 +182,7 @@ class CompiledFunction:
     attempt; ``prunes`` are those since compiled code was last worth it, the last one ``pruned_at`` so many hits.
     ``pending`` is there while another thread makes code, ``together`` says that none can: calls wait.
     ``recorder`` is the thread that recorded last, ``recompile`` compiles something else in the same way. ``of_class``
-    says that the class of ``owner`` gave ``function`` for its call.
+    says that the class of ``owner`` gave ``function`` for its call; ``methods`` of it are compiled beside that.
     """
 
     function: Function
@@ -205,6 +206,7 @@ class CompiledFunction:
     breaks: dict[Reason, int] = field(default_factory=dict)
     recorder: int | None = None
     recompile: Function | None = None
+    methods: tuple[str, ...] = ()
     pending: Pending | None = None
     together: bool = False
     looked_for: set[str] = field(default_factory=set)  # the kept calls of earlier processes that were looked at
@@ -581,3 +583,12 @@ def compiled_function(compiled: Value) -> CompiledFunction | None:
         ):
             return record
     return None
+
+
+def behind(function: Value) -> tuple[Value, Arguments, Keywords]:
+    """What a partial or a bound method calls, with the arguments that it puts before those of a call."""
+    if type(function) is functools.partial:
+        return function.func, function.args, function.keywords
+    if type(function) is types.MethodType:
+        return function.__func__, (function.__self__,), {}
+    return function, (), {}

@@ -11,7 +11,7 @@ import torch
 from framefuse import api
 from framefuse.errors import UserError, kind_of
 from framefuse.ir.values import Arguments, Function, Keywords, Value
-from framefuse.runtime.function import compiled_function
+from framefuse.runtime.function import behind, compiled_function
 from framefuse.verification.calls import first_other
 from framefuse.verification.case import Case, cases
 from framefuse.verification.case_text import program_text
@@ -94,11 +94,13 @@ def program_of(
     """
     if not callable(function):
         raise UserError(f"{kind_of(function)} is not callable. Give a function or an nn.Module")
-    compiled = compiled_function(function)
+    inner, before, named = behind(function)
+    compiled = compiled_function(inner)
     options: dict[str, Value] = {**UNVERIFIED, "check": True}
     if compiled is not None:
         options |= {"numerics": compiled.options.numerics, "cpu_target": compiled.options.cpu_target}
         function = compiled.owner if compiled.owner is not None else compiled.function
+        args, kwargs = (*before, *args), {**named, **kwargs}
     state = state_of(function, (*args, *kwargs.values()))
     if training is None:
         training = torch.is_grad_enabled() and _trains(state.tensors.values(), (args, kwargs))

@@ -48,6 +48,8 @@ def stop_of(recorder: Recorder, target: Value) -> str | None:
     """The row of the stops catalogue that refuses a function or class of torch, whatever it is given."""
     try:
         if type(target) is types.FunctionType:
+            if leaves.is_disabled(target):
+                return "disabled"
             module = target.__globals__.get("__name__", "")
             of_torch = module.partition(".")[0] == "torch" and not module.startswith("torch.distributed")
             return leaves.torch_function_stop(target) if of_torch else None

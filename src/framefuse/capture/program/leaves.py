@@ -195,6 +195,11 @@ def _of_torch_compile(function: types.FunctionType) -> bool:
     return "_torchdynamo_orig_callable" in vars(function)
 
 
+def is_disabled(function: types.FunctionType) -> bool:
+    """Whether the user keeps this function from the compiler: by a mark, or since torch.compile has compiled it."""
+    return _of_torch_compile(function) or "__framefuse_disabled__" in vars(function)
+
+
 def _is_torchs(module: str) -> bool:
     return module.startswith("torch") or module == "typing_extensions"  # what marks a function as deprecated
 
