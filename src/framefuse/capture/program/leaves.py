@@ -106,6 +106,7 @@ HOLDING = frozenset(("torch._dynamo.mutation_guard",))
 ACCELERATORS = ("torch.cuda", "torch.xpu", "torch.mps", "torch.accelerator", "torch.mtia", "torch.backends")
 TORCH_STOPS = (
     ("torch.autograd.function", "custom-function"),
+    ("torch.autograd.profiler", "native-call"),
     ("torch.autograd", "autograd"),
     ("torch.utils.checkpoint", "transform"),
     ("torch._functorch", "transform"),

@@ -51,6 +51,7 @@ def test_functions_of_a_device_are_steps(name):
     assert leaves.torch_function_stop(getattr(torch.cuda, name)) == "native-call"
     assert torch.cuda.current_device in QUESTIONS and torch.cuda.is_current_stream_capturing in QUESTIONS
     assert leaves.torch_function_stop(torch.cuda.get_device_capability) is None
+    assert leaves.torch_function_stop(torch.profiler.record_function.__enter__) == "native-call"  # while one looks on
 
 
 def test_settings_of_a_library_hold_for_the_calls_between():
