@@ -11,6 +11,7 @@ from framefuse.lower import (  # noqa: F401  importing a family registers its ru
     convolution,
     counted_shapes,
     creation,
+    cross,
     diagonals,
     embedding,
     indexing,

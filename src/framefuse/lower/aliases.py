@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from framefuse.ir.builder import ONE, ZERO, Builder
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
-from framefuse.ir.numbers import expr
+from framefuse.ir.numbers import Expr, expr
 from framefuse.ir.values import Value
 
 VIEWS = ("reshape", "permute", "slice", "expand", "diagonal")
+NEIGHBOURS = 4  # in memory of which one is written, up to which a row is made of groups of them
 Path = tuple[Node, ...]  # view nodes from the one next to the root outwards
 
 
@@ -98,6 +99,8 @@ def _into_slice(
     if axis == len(starts):
         return new
     start, length, size = expr(starts[axis]), new.shape[axis], old.shape[axis]
+    if start.constant is not None and _is_every(builder, old, new, steps, axis):
+        return _among(builder, old, new, start, steps[axis], axis)
     if steps[axis] == 1:
         middle = _into_slice(builder, builder.narrow(old, axis, start, length), new, starts, steps, axis + 1)
     else:
@@ -111,6 +114,28 @@ def _into_slice(
     if after.constant != 0:
         pieces.append(builder.narrow(old, axis, start + length, after))
     return builder.reshape(builder.cat(pieces, axis), old.shape)
+
+
+def _is_every(builder: Builder, old: Node, new: Node, steps: Sequence[int], axis: int) -> bool:
+    """Whether ``new`` has one of every two or more neighbours in memory, up to the end of a row."""
+    step, sizes = steps[axis], (old.shape[axis], new.shape[axis] * steps[axis])
+    if not 1 < step <= NEIGHBOURS or axis != len(steps) - 1 or old.device != "cpu" or builder.size(sizes[1]) < 2 * step:
+        return False
+    if builder.size(sizes[0]) != builder.size(sizes[1]):
+        return False
+    builder.require("==", *sizes, "elements that lie apart")
+    return True
+
+
+def _among(builder: Builder, old: Node, new: Node, start: Expr, step: int, axis: int) -> Node:
+    """``old`` as groups of ``step`` neighbours along the last axis, in which ``new`` has the place ``start``."""
+    front, count = old.shape[:axis], new.shape[axis]
+    apart, shape = [1] * axis + [step], (*front, count, ONE)
+    parts = [builder.slice(old, [0] * axis + [place], apart, new.shape) for place in range(step)]
+    assert start.constant is not None
+    parts[start.constant] = new
+    joined = builder.cat([builder.reshape(part, shape) for part in parts], axis + 1)
+    return builder.reshape(joined, old.shape)
 
 
 def _into_steps(

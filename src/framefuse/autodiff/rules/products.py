@@ -1,12 +1,13 @@
-"""Gradients of matrix products; an operand repeated over a batch gets its sum over the batch in one product."""
+"""Gradients of matrix and cross products; an operand repeated over a batch gets its sum over it in one product."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from framefuse.autodiff.registry import Gradient, Onto, vjp
+from framefuse.autodiff.registry import Gradient, Onto, vjp, vjp_derived
 from framefuse.autodiff.rules.views import stretched
 from framefuse.ir.builder import Builder
+from framefuse.ir.cross_product import cross_product
 from framefuse.ir.graph import Node
 
 
@@ -51,3 +52,15 @@ def transpose(builder: Builder, node: Node) -> Node:
     """The last two dimensions changed for each other."""
     rank = len(node.shape)
     return builder.permute(node, [*range(rank - 2), rank - 1, rank - 2])
+
+
+@vjp_derived("cross")
+def cross(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    """Of cross products along an axis."""
+    _, x, y = node.inputs
+    (axis,) = node.attr("parameters")
+    return [
+        None,
+        cross_product(builder, y, g, axis) if need[1] else None,
+        cross_product(builder, g, x, axis) if need[2] else None,
+    ]

@@ -1,7 +1,8 @@
-"""Writes a cat along a short inner loop point by point, each as a vector loop over the rows around it."""
+"""Writes a cat along short inner loops point by point, each as a vector loop over the rows around it."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 from framefuse.fuse import costs
@@ -15,58 +16,78 @@ from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product
 
 
 def is_short_cat(nest: Nest, axes: Sequence[Symbol]) -> bool:
-    """Whether the innermost of ``axes`` has a few points, cut into pieces in whose vectors most lanes would be empty,
-    and the loop around it is long enough for vectors.
+    """Whether the innermost of ``axes`` have a few points, cut into pieces in whose vectors most lanes would be empty,
+    and the loop around them is long enough for vectors.
     """
-    if len(axes) < 2 or nest.hinted()[axes[-2]] < costs.CPU_LEAST:
-        return False
-    count = nest.loops.extents[axes[-1]].constant
-    if count is None or count > costs.CPU_SHORT_CAT:
-        return False
+    return _short(nest, axes) > 0
+
+
+def _short(nest: Nest, axes: Sequence[Symbol]) -> int:
+    """How many of the innermost ``axes`` are taken point by point: one, or two for cats of cats, or none."""
+    hints, extents = nest.hinted(), [nest.loops.extents[axis].constant for axis in axes]
+    if len(axes) < 2 or extents[-1] is None or extents[-1] > costs.CPU_SHORT_CAT:
+        return 0
     found = pieces(nest, axes[-1])
     lengths = [piece.length.constant for piece in found]
-    return len(found) > 1 and all(
-        length is not None and length < costs.CPU_LEAST and piece.inside is ONE
-        for length, piece in zip(lengths, found, strict=True)
-    )
+    cats = [cell for cell in nest.shape.order if cell.node.op == "cat" and cell.kind == "op" and cell.tests]
+    if len(found) < 2 and not any(axes[-1] in test.symbols for cell in cats for tests in cell.tests for test in tests):
+        return 0
+    if all(piece.inside is ONE for piece in found):
+        short = all(length is not None and length < costs.CPU_LEAST for length in lengths)
+        return int(short and hints[axes[-2]] >= costs.CPU_LEAST)
+    if len(axes) < 3 or extents[-2] is None or hints[axes[-3]] < costs.CPU_LEAST:
+        return 0
+    known = nest.loops.absorbed.union(axes[-2:])
+    decided = all(test.symbols <= known for cell in cats for tests in cell.tests for test in tests)
+    return 2 if decided and extents[-2] * extents[-1] <= costs.CPU_SHORT_CAT else 0
 
 
 def by_points(nest: Nest, axes: Sequence[Symbol], inside: Callable[[], None]) -> tuple[list[Statement], Expr]:
     """The loops over ``axes``, of which the outermost is parallel; returns the statements and its extent."""
-    *outer, rows, lane = axes
+    short = _short(nest, axes)
+    *outer, rows = axes[:-short]
     extents, index = nest.loops.extents, nest.emitter.parameters.index
-    points = [
-        (piece, place)
-        for piece in pieces(nest, lane)
-        for place in range(piece.first.constant or 0, piece.last.constant or 0)
-    ]
+    places = itertools.product(*(range(extents[axis].constant or 0) for axis in axes[-short:]))
+    points = [dict(zip(axes[-short:], place, strict=True)) for place in places]
     with nest.scope() as top:
         nest.emitter.floor = 1
         if outer:
             with nest.axis(outer[0], LoopKind.PARALLEL) if len(outer) == 1 else nest.many(outer, LoopKind.PARALLEL):
-                for piece, place in points:
-                    _point(nest, (rows, lane), piece, place, (ZERO, index(extents[rows])), inside)
+                for point in points:
+                    _point(nest, rows, point, (ZERO, index(extents[rows])), inside)
             return top.body, product(extents[axis] for axis in outer)
         size, tile = costs.CPU_PIECES_TILE, nest.new_axis()
         count = ceildiv(extents[rows], size)
         with nest.loop((), tile, count, LoopKind.PARALLEL):
             low = tile.expr * size
-            for piece, place in points:
-                _point(nest, (rows, lane), piece, place, (low, minimum(low + size, index(extents[rows]))), inside)
+            for point in points:
+                _point(nest, rows, point, (low, minimum(low + size, index(extents[rows]))), inside)
         return top.body, count
 
 
 def _point(
-    nest: Nest, axes: tuple[Symbol, Symbol], piece: Piece, place: int, ends: tuple[Expr, Expr],
-    inside: Callable[[], None],
-) -> None:  # fmt: skip
-    """The vector loop over rows, from the first to the last of ``ends``, at one place of the inner loop."""
+    nest: Nest, rows: Symbol, point: dict[Symbol, int], ends: tuple[Expr, Expr], inside: Callable[[], None]
+) -> None:
+    """The vector loop over rows, from the first to the last of ``ends``, at one place of the inner loops."""
     parameters, outer = nest.emitter.parameters, nest.emitter.scopes[-1].body
-    (rows, lane), (low, high) = axes, ends
+    low, high = ends
     start, step = nest.new_axis(), nest.new_axis()
     outer.append(Let(start.name, Index(low, INT64)))
     parameters.name(rows, start.expr + step.expr)
-    parameters.name(lane, expr(place))
-    with nest.settled(piece), nest.scope(axes) as scope:
+    for axis, place in point.items():
+        parameters.name(axis, expr(place))
+    with nest.settled(Piece(ZERO, ONE, ONE, _outcomes(nest, point))), nest.scope((rows, *point)) as scope:
         inside()
     outer.append(Loop(step, high - low, tuple(scope.body), LoopKind.VECTOR))
+
+
+def _outcomes(nest: Nest, point: dict[Symbol, int]) -> dict[Expr, bool]:
+    """What the tests come to that one point of the inner loops decides."""
+    places = {**dict.fromkeys(nest.loops.absorbed, 0), **point}
+    tests = {test for cell in nest.shape.order for tests in (cell.mask, *cell.tests) for test in tests}
+    found = {}
+    for test in tests:
+        value = test.substitute({axis: place for axis, place in places.items() if axis in test.symbols}).constant
+        if value is not None:
+            found[test] = value >= 0
+    return found

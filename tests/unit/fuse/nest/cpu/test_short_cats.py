@@ -29,6 +29,10 @@ PROGRAMS = {
     "boxes": boxes,
     "a cat of several": lambda x: torch.cat([x[..., 2:4], x[..., :1] + 1, x[..., 1:2] * x[..., :1]], -1),
     "a stack of grids": lambda x: torch.stack(torch.meshgrid(x[0, 0], x[:, 0, 1], indexing="ij"), -1) + 1,
+    "a stack of stacks": lambda x: torch.stack(
+        [torch.stack([x[..., 0], -x[..., 1], x[..., 2]], -1), torch.stack([x[..., 2], x[..., 0], x[..., 1]], -1)], -2
+    ),
+    "equal pieces": lambda x: torch.stack([x[..., ::2], x[..., ::2]], -1).flatten(-2) + 1,
     "integers": lambda x: torch.stack([x[..., 1].to(torch.int8), x[..., 0].to(torch.int8)], -1),
 }
 
