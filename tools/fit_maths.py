@@ -147,15 +147,17 @@ def tables() -> dict[str, tuple[list[float], float]]:
             lambda u: (mp.tanh(mp.sqrt(u)) / mp.sqrt(u) - 1) / u,
             1e-12, 0.3907, 5, lambda u: u * mp.sqrt(u) / mp.tanh(mp.sqrt(u)),
         ),
-        # erf(x) = x + x*P(u), |x| <= 0.92
+        # erf(x) = x + x*P(u), |x| <= 1
         "ERF_SMALL": fit(
             lambda u: mp.erf(mp.sqrt(u)) / mp.sqrt(u) - 1,
-            1e-12, 0.93**2, 6, lambda u: mp.sqrt(u) / mp.erf(mp.sqrt(u)),
+            1e-12, 1.001, 6, lambda u: mp.sqrt(u) / mp.erf(mp.sqrt(u)),
         ),
-        # erf(x) = 1 - exp(-P(x)), 0.9 <= x <= 4
+        # erf(x) = 1 - 2**P(x), 1 <= x <= 4
         "ERF_LARGE": fit(
-            lambda x: -mp.log(mp.erfc(x)), 0.9, 4.0, 8, lambda x: mp.erfc(x) / mp.erf(x),
+            lambda x: mp.log(mp.erfc(x), 2), 1.0, 4.0, 5, lambda x: mp.log(2) * mp.erfc(x) / mp.erf(x),
         ),
+        # 2**r of erf's, of whose errors a fifth is seen
+        "ERF_POWER": fit(lambda r: mp.power(2, r), -0.5005, 0.5005, 5, lambda r: 1 / mp.power(2, r)),
         # (1 + 2x) exp(x*x) erfc(x) = 1 + P(k), k = (x - 2) / (x + 2), 0 <= x <= 10.1
         "ERFC": fit(lambda k: complement(k) - 1, -1.0, 8.1 / 12.1, 9, lambda k: 1 / complement(k)),
         # cosh(r) = 1 + u*P(u), sinh(r) = r + r*u*P(u), u = r*r, |r| <= ln 2 / 2

@@ -132,12 +132,18 @@ def erf(b: Builder, x: Reg) -> Reg:
 
 
 def _erf_by_exp(b: Builder, x: Reg) -> Reg:
-    """An odd polynomial below 0.92, then 1 - exp(-P(x)) with P fitted to -log(erfc(x))."""
+    """An odd polynomial up to 1, then 1 - 2**P(x) with P fitted to lg(erfc(x)): a power from -24 to -2 is a polynomial
+    whose exponent is moved.
+    """
     a, u = b.intrinsic("fabs", x), b.mul(x, x)
     small = b.fma(a, b.polynomial(u, table.ERF_SMALL), a)
     limited = b.select(b.compare("ogt", a, b.like(4.0, a)), b.like(4.0, a), a)
-    large = b.sub(b.like(1.0, a), exp(b, b.neg(b.polynomial(limited, table.ERF_LARGE)), clamp=False))
-    result = b.select(b.compare("ogt", a, b.like(0.92, a)), large, small)
+    power = b.polynomial(limited, table.ERF_LARGE)
+    n = b.intrinsic("rint", power)
+    part = b.convert("bitcast", b.polynomial(b.sub(power, n), table.ERF_POWER), "i32")
+    moved = b.add(part, b.binary("shl", b.convert("fptosi", n, "i32"), b.like(23, part)))
+    large = b.sub(b.like(1.0, a), b.convert("bitcast", moved, "float"))
+    result = b.select(b.compare("ogt", a, b.like(1.0, a)), large, small)
     return b.intrinsic("copysign", result, x)
 
 

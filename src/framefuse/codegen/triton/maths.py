@@ -151,27 +151,24 @@ def tanh(x):
 
 @triton.jit
 def erf(x):
-    """Within 2 ulp: an odd polynomial below 0.92, then 1 - exp(-P(x)) with P fitted to -log(erfc(x))."""
+    """Within 2 ulp: an odd polynomial up to 1, then 1 - 2**P(x) with P fitted to lg(erfc(x))."""
     a = tl.abs(x)
     u = x * x
-    p = tl.fma(u, 8.31677387e-05, -0.000813001234)
-    p = tl.fma(p, u, 0.00519990664)
-    p = tl.fma(p, u, -0.0268589415)
-    p = tl.fma(p, u, 0.112836872)
-    p = tl.fma(p, u, -0.376126332)
-    p = tl.fma(p, u, 0.128379167)
+    p = tl.fma(u, 7.85053708e-05, -0.000800926879)
+    p = tl.fma(p, u, 0.00518823182)
+    p = tl.fma(p, u, -0.0268537663)
+    p = tl.fma(p, u, 0.112835839)
+    p = tl.fma(p, u, -0.37612626)
+    p = tl.fma(p, u, 0.128379166)
     small = tl.fma(a, p, a)
     y = tl.minimum(a, 4.0)
-    q = tl.fma(y, 7.37476198e-07, 1.13110852e-05)
-    q = tl.fma(q, y, -0.000378848171)
-    q = tl.fma(q, y, 0.00399409628)
-    q = tl.fma(q, y, -0.0247745031)
-    q = tl.fma(q, y, 0.107858201)
-    q = tl.fma(q, y, 0.633663321)
-    q = tl.fma(q, y, 1.12938181)
-    q = tl.fma(q, y, -0.000150613095)
-    large = 1.0 - tl.exp(-1.0 * q)
-    return copysign(tl.where(a > 0.92, large, small), x)
+    q = tl.fma(y, -0.00166952133, 0.0213978626)
+    q = tl.fma(q, y, -0.12811102)
+    q = tl.fma(q, y, -0.943868756)
+    q = tl.fma(q, y, -1.61238682)
+    q = tl.fma(q, y, -0.00377863878)
+    large = 1.0 - tl.exp2(q)
+    return copysign(tl.where(a > 1.0, large, small), x)
 
 
 @triton.jit
