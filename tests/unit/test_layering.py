@@ -74,7 +74,8 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "recording": {"weights", "own_code", "own_views", "forms"},
         "results": {"weights", "exported_program", "own_views", "recording"},
         "c_words": set(),
-        "c_text": {"c_words", "exported_program", "own_code", "own_views"},
+        "c_checks": {"c_words", "exported_program"},
+        "c_text": {"c_checks", "c_words", "exported_program", "own_code", "own_views"},
         "shared_library": {"weights", "loader", "exported_program", "c_text"},
         "torchscript": set(),
         "exporting": {

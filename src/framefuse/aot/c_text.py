@@ -6,9 +6,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from framefuse.aot.c_checks import Checks
 from framefuse.aot.c_words import integer, order_of, quoted, real
 from framefuse.aot.exported_program import DLPACK, Program, Result
 from framefuse.aot.own_code import (
+    NUMBERS,
     POSITIONS,
     Chosen,
     Convolution,
@@ -21,23 +23,16 @@ from framefuse.aot.own_code import (
     Pieces,
     Placed,
     Sorted,
+    Written,
     is_idle,
     read,
 )
 from framefuse.aot.own_views import Number, Shown, Word, parts
-from framefuse.errors import UserError
 from framefuse.ir.dtypes import BY_NAME
-from framefuse.ir.facts import TensorSpec
-from framefuse.ir.numbers import Symbol
 from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, NumbersStep, ReleaseStep, Slot
 
-CHECKED = {"add": "__builtin_add_overflow", "sub": "__builtin_sub_overflow", "mul": "__builtin_mul_overflow"}
-CHOSEN = {"min": "<", "max": ">"}
-DIVIDING = {"floordiv": "floor_divide", "mod": "floor_remainder"}
 OWNED = ("fresh", "call")  # slots with memory of their own
 REAL = {"float32": "float", "float64": "double"}  # the types of products in C
-WHOLE = {"trunc": "trunc", "floor": "floor", "ceil": "ceil", "round": "nearbyint"}  # integers of reals
-REALS = {"real_add": "+", "real_sub": "-", "real_mul": "*", "real_div": "/"}
 
 
 def c_text(program: Program, places: list[int], wide: bool) -> str:
@@ -91,12 +86,12 @@ def _orders(program: Program) -> list[str]:
     return [f"#define STEPS {steps}", *lines, table]
 
 
-class _Writer:
+class _Writer(Checks):
     """Writes the function ``program``."""
 
     def __init__(self, program: Program) -> None:
-        self.program, self.plan = program, program.plan
-        self.names: dict[str, int] = {}  # of sizes: the number of the variable
+        super().__init__(program)
+        self.plan = program.plan
         self.shown = parts(program.plan)
         roots = [result.slot for result in program.results]
         self.leaving = {slot for slot in roots if slot >= 0 and self.plan.slots[slot].place in OWNED}
@@ -155,76 +150,6 @@ class _Writer:
     def origin(self, source: int) -> str:
         given = len(self.program.inputs)
         return f"data_of(in[{source}])" if source < given else f"(char *)model->constants[{source - given}]"
-
-    # ---- what must hold ----------------------------------------------------------------------------------------------
-
-    def check(self, check: tuple[Any, ...]) -> Iterator[str]:
-        if check[0] == "tensor":
-            yield from self.tensor(check[1], check[2], check[3])
-        elif check[0] == "number":
-            yield from self.number(check[1])
-        else:
-            _, op, left, right = check
-            text = "the sizes of the inputs do not fit together: %lld is to be %s %lld"
-            yield f"    if (!(n[{left}].i {op} n[{right}].i))"
-            values = f"(long long)n[{left}].i, {quoted(op)}, (long long)n[{right}].i"
-            yield f"        return fail(model, {quoted(text)}, {values});"
-
-    def tensor(self, place: int, spec: TensorSpec, free: tuple[tuple[str, int, int], ...]) -> Iterator[str]:
-        given = self.program.inputs[place]
-        what, tensor = quoted(given.name), f"in[{place}]"
-        code, bits = DLPACK[given.dtype]
-        yield f"    if (check_kind(model, {what}, {tensor}, {code}, {bits}, {len(spec.sizes)})) return -1;"
-        for d, size in enumerate(given.sizes):
-            if isinstance(size, str):
-                if size in self.names:
-                    yield f"    if (check_size(model, {what}, {tensor}, {d}, size_{self.names[size]})) return -1;"
-                else:
-                    self.names[size] = len(self.names)
-                    yield f"    const int64_t size_{self.names[size]} = {tensor}->shape[{d}];"
-            elif size is not None:
-                yield f"    if (check_size(model, {what}, {tensor}, {d}, {size})) return -1;"
-        for d, fixed in enumerate(spec.sizes):
-            if not isinstance(fixed, Symbol):
-                yield f"    if (check_size(model, {what}, {tensor}, {d}, {fixed})) return -1;"
-        for d, stride in enumerate(spec.strides or ()):
-            if not isinstance(stride, Symbol):
-                yield f"    if (check_stride(model, {what}, {tensor}, {d}, {stride})) return -1;"
-        for kind, d, number in free:
-            value = f"{tensor}->shape[{d}]" if kind == "size" else f"stride_of({tensor}, {d})"
-            yield f"    n[{number}].i = {value};"
-
-    def number(self, instruction: tuple[Any, ...]) -> Iterator[str]:
-        op, to, left, right = instruction
-        if op == "const":
-            yield f"    n[{to}].i = {integer(left)};"
-        elif op == "real_const":
-            yield f"    n[{to}].r = {real(float(left))};"
-        elif op in CHECKED:
-            yield f"    if ({CHECKED[op]}(n[{left}].i, n[{right}].i, &n[{to}].i))"
-            yield '        return fail(model, "the sizes of the inputs are too large");'
-        elif op in CHOSEN:
-            yield f"    n[{to}].i = n[{left}].i {CHOSEN[op]} n[{right}].i ? n[{left}].i : n[{right}].i;"
-        elif op in DIVIDING:
-            yield f"    if (!divides(n[{left}].i, n[{right}].i))"
-            yield '        return fail(model, "the program divides by a size that is zero");'
-            yield f"    n[{to}].i = {DIVIDING[op]}(n[{left}].i, n[{right}].i);"
-        elif op in WHOLE:
-            yield f"    if (!(fabs(n[{left}].r) < 9e18))"
-            yield '        return fail(model, "a number of the program is no integer");'
-            yield f"    n[{to}].i = (int64_t){WHOLE[op]}(n[{left}].r);"
-        elif op == "real_of_int":
-            yield f"    n[{to}].r = (double)n[{left}].i;"
-        elif op in REALS:
-            yield f"    n[{to}].r = n[{left}].r {REALS[op]} n[{right}].r;"
-        elif op in ("real_min", "real_max"):
-            chosen = f"n[{right}].r {CHOSEN[op[5:]]} n[{left}].r ? n[{right}].r : n[{left}].r"
-            yield f"    n[{to}].r = {chosen};"
-        elif op == "real_sqrt":
-            yield f"    n[{to}].r = sqrt(n[{left}].r);"
-        else:
-            text = f"the program computes a number by {op}, which export does not know"
-            raise UserError(f"{text}. Compute it before the call, or with tensors")
 
     # ---- what is done ------------------------------------------------------------------------------------------------
 
@@ -311,6 +236,8 @@ class _Writer:
             yield from self.convolution(called)
         elif isinstance(called, Part):
             yield from self.part(called)
+        elif isinstance(called, Written):
+            yield from self.written(called)
         elif isinstance(called, Joined):
             yield from self.joined(called)
         elif isinstance(called, Pieces):
@@ -438,6 +365,34 @@ class _Writer:
         yield f"      {self.array('real', real.strides)} {self.array('imag', imag.strides)}"
         parts = f"p[{item.real}], real, p[{item.imag}], imag"
         yield f"      join({len(out.sizes)}, sizes, {parts}, p[{item.out}], to, {BY_NAME[real.dtype].size}); }}"
+
+    def written(self, item: Written) -> Iterator[str]:
+        """A copy, with values at positions."""
+        slots = self.plan.slots
+        out, source = slots[item.out], slots[item.input]
+        size = BY_NAME[out.dtype].size
+        yield f"    {{ {self.array('sizes', source.sizes)} {self.array('of', source.strides)}"
+        yield f"      {self.array('to', out.strides)}"
+        yield f"      copy({len(out.sizes)}, sizes, p[{item.input}], of, p[{item.out}], to, {size});"
+        rows = []
+        for number, slot in enumerate(item.positions):
+            where = slots[slot]
+            yield f"      {self.array(f'sizes_{number}', where.sizes)} {self.array(f'steps_{number}', where.strides)}"
+            rows.append(f"{{p[{slot}], {POSITIONS[where.dtype]}, {len(where.sizes)}, sizes_{number}, steps_{number}}}")
+        yield f"      const positioned at[] = {{{', '.join(rows)}}};"
+        kind, *rest = item.values
+        if kind == "tensor":
+            given = slots[rest[0]]
+            yield f"      {self.array('spread', given.sizes)} {self.array('apart', given.strides)}"
+            yield f"      const view values = view_of(p[{rest[0]}], {size}, {len(given.sizes)}, spread, apart);"
+        else:
+            constant = integer(int(rest[0])) if isinstance(rest[0], int) else real(float(rest[0]))
+            value = constant if kind == "const" else f"n[{rest[0]}].{'i' if kind == 'int' else 'r'}"
+            yield f"      {NUMBERS[out.dtype]} number = ({NUMBERS[out.dtype]}){value};"
+            yield f"      const view values = view_of((char *)&number, {size}, 0, NULL, NULL);"
+        yield from self.seen(item.out, item.steps)
+        dims = f"{len(item.dims)}, (const int[]){{{', '.join(map(str, item.dims))}}}"
+        yield f"      if (write_at(model, &v, {dims}, at, {item.front}, &values)) goto failed; }}"
 
     def pieces(self, item: Pieces) -> Iterator[str]:
         out, size = self.plan.slots[item.out], BY_NAME[self.plan.slots[item.out].dtype].size

@@ -12,6 +12,7 @@ import torch
 
 from framefuse.aot.own_views import MOST_DIMENSIONS, PARTS, Shown, shown_by, shown_by_index
 from framefuse.ir.plan import CallStep, Plan, Template
+from framefuse.lower.library import OnCopies
 
 NAMES = {"conv1d": 1, "conv2d": 2}  # with how many dimensions a window has
 CONVOLVED = frozenset(("float32", "float64"))
@@ -25,6 +26,7 @@ DEFAULTS: dict[str, Template] = {
 POSITIONS = {"int64": 8, "int32": 4}  # the dtypes of positions, and their bytes
 # Calls that matter for their results alone.
 IDLE = frozenset(("tensor", "empty", "zeros", "ones", "versions", *PARTS, "view_as_complex", "view_as_real"))
+EVERY: Template = ("const", slice(None))
 NOTHING, REST = ("const", None), ("const", Ellipsis)  # of an index: a new dimension, all that are not named
 SAME = -1  # as many places before and behind a picture as keep its size
 
@@ -119,6 +121,21 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """A tensor with ``values`` at positions along dimensions ``dims`` of a part of it: a slot, or a number as its
+    template. What is written has the dimensions of the positions behind ``front`` others.
+    """
+
+    out: int
+    input: int
+    steps: tuple[Shown, ...]
+    dims: tuple[int, ...]
+    positions: tuple[int, ...]
+    front: int
+    values: Template
+
+
+@dataclass(frozen=True, slots=True)
 class Pieces:
     """Tensors one behind the other along a dimension."""
 
@@ -150,7 +167,8 @@ class Counted:
     least: int = 0
 
 
-Called = Pieces | Chosen | Counted | Convolution | Part | Joined | Elements | Sorted | Placed | Matrices | Exponentials
+Moved = Written | Pieces | Chosen | Counted | Part | Joined | Elements | Sorted | Placed
+Called = Moved | Convolution | Matrices | Exponentials
 # What C computes of matrices, with the dimensions that its results have beside the batch's.
 MATRICES: dict[Any, tuple[str, tuple[int, ...]]] = {
     torch.linalg.solve: ("solve", (2,)), torch.linalg.solve_triangular: ("below", (2,)),
@@ -166,6 +184,8 @@ PLACES = {
     getattr(home, name): name for home in (torch, torch.Tensor) for name in ("scatter_add", "scatter", "scatter_reduce")
 }
 MET = {"sum": "ADDED", "amax": "LARGEST", "amin": "SMALLEST"}
+PUT = (torch.index_put, torch.Tensor.index_put)
+NUMBERS = {"float32": "float", "float64": "double", "int64": "int64_t", "int32": "int32_t", "bool": "uint8_t"}  # in C
 NONZERO = (torch.nonzero, torch.Tensor.nonzero, torch.argwhere, torch.Tensor.argwhere)
 REPEATED = (torch.repeat_interleave,)
 COUNTABLE = frozenset(("int64", "int32", "int16", "int8"))
@@ -184,6 +204,10 @@ def read(plan: Plan, step: CallStep) -> Called | str:
         called = _placed(plan, step, PLACES[step.function])
     elif step.function in MATRICES and not step.binds and step.outs:
         called = _matrices(plan, step, *MATRICES[step.function])
+    elif _sets_items(step) and not step.binds:
+        called = _written(plan, step)
+    elif step.function in PUT and not step.binds and len(step.outs) == 1:
+        called = _written(plan, step)
     elif len(step.outs) == 1 and step.outs[0][0] == () and all(dimension >= 0 for _, dimension, _ in step.binds):
         called = _found(plan, step)
     if called is None and not step.binds and len(step.outs) == 1 and step.outs[0][0] == ():
@@ -237,9 +261,9 @@ def _chosen(plan: Plan, step: CallStep, out: int) -> Chosen | None:
     rank, dims = len(plan.slots[mask].sizes), len(plan.slots[slot].sizes)
     if plan.slots[mask].dtype != "bool" or rank == 0 or dims > MOST_DIMENSIONS:
         return None
-    steps = shown_by_index(("tuple", *before, *(("const", slice(None)),) * rank, *behind)) if before or behind else ()
+    steps = shown_by_index(("tuple", *before, *(EVERY,) * rank, *behind)) if before or behind else ()
     names = sum(item != NOTHING and item != REST for item in (*before, *behind))  # a dimension of the tensor each
-    axis = sum(item[0] == "slice" or item == NOTHING or isinstance(constant(item), slice) for item in before)
+    axis = sum(map(_is_shown, before))
     axis += dims - rank - names if REST in before else 0
     return None if steps is None else Chosen(out, slot, steps, mask, axis)
 
@@ -276,6 +300,47 @@ def _pieces(plan: Plan, step: CallStep) -> Pieces | None:
     if any(slots[slot].dtype != slots[out].dtype or len(slots[slot].sizes) != rank for slot in inputs):
         return None
     return Pieces(out, inputs, dim[1] % rank)
+
+
+def _written(plan: Plan, step: CallStep) -> Written | None:
+    """Values at positions that tensors of integers have, beside numbers and slices."""
+    if len(step.args) != 3 or step.kwargs or [path for path, _ in step.outs] not in ([()], [(1,)]):
+        return None
+    (kind, slot), places, values = step.args
+    slots, out = plan.slots, step.outs[0][1]
+    items = places[1:] if places[0] in ("tuple", "list") else (places,)
+    if step.function in PUT:
+        items = tuple(EVERY if item == NOTHING else item for item in items)
+    at = [place for place, item in enumerate(items) if item[0] == "tensor"]
+    if kind != "tensor" or not at or any(slots[items[place][1]].dtype not in POSITIONS for place in at):
+        return None
+    if values[0] == "tensor" and slots[values[1]].dtype != slots[out].dtype:
+        return None
+    if values[0] != "tensor" and (slots[out].dtype not in NUMBERS or values[0] not in ("const", "int", "real")):
+        return None
+    steps = shown_by_index(("tuple", *(EVERY if item[0] == "tensor" else item for item in items)))
+    names = sum(item not in (NOTHING, REST) for item in items)  # a dimension of the tensor each
+    dims, axis = [], 0
+    for item in items:
+        if item[0] == "tensor":
+            dims.append(axis)
+        axis += len(slots[slot].sizes) - names if item == REST else _is_shown(item)
+    if steps is None or axis > MOST_DIMENSIONS:
+        return None
+    together = at[-1] - at[0] == len(at) - 1
+    front = dims[0] if together else 0
+    return Written(out, slot, steps, tuple(dims), tuple(items[place][1] for place in at), front, values)
+
+
+def _sets_items(step: CallStep) -> bool:
+    """Whether it writes to positions of a copy, or of what nobody else has."""
+    function: Any = step.function
+    return isinstance(function, OnCopies) and function.target is torch.Tensor.__setitem__
+
+
+def _is_shown(item: Template) -> bool:
+    """Whether what is shown has a dimension for this item of an index."""
+    return item[0] in ("slice", "tensor") or item == NOTHING or isinstance(constant(item), slice)
 
 
 def _joined(plan: Plan, step: CallStep) -> Joined | None:

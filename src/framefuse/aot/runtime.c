@@ -313,6 +313,7 @@ static int elements(framefuse_model *model, int lead, int ndim, const int64_t *s
 
 #include "ordering.c"
 #include "found.c"
+#include "written.c"
 #include "linear.c"
 
 /* ---- kernels ---------------------------------------------------------------------------------------------------- */

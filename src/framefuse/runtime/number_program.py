@@ -56,6 +56,8 @@ class NumberProgram:
 
     def slot_of(self, value: Expr | Real | int | float) -> int:
         """The slot of ``value``; raises KeyError for a symbol that nothing has set so far."""
+        if type(value) is Expr and (known := self.slots.get(value)) is not None:  # most are: a warm first call waits
+            return known
         key = value if isinstance(value, Real) else _constant(value) if isinstance(value, float) else expr(value)
         slot = self.slots.get(key)
         if slot is None:

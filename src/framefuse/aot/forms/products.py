@@ -26,7 +26,7 @@ def _is_multiplied(given: Given) -> bool:
     if not isinstance(left, Tensor) or not isinstance(right, Tensor):
         return False
     whole = not left.dtype.is_floating_point and not left.dtype.is_complex
-    return left.dtype in NARROW or (whole and left.dim() > 1 and right.dim() > 1)
+    return left.dtype in NARROW or left.dtype.is_complex or (whole and left.dim() > 1 and right.dim() > 1)
 
 
 def _widened(function: Function) -> Function:
@@ -45,13 +45,16 @@ def _widened(function: Function) -> Function:
 
 
 def _multiplied(function: Function) -> Function:
-    """A product of 16-bit floats, or one of integers, which wrap as they do in torch."""
+    """A product of 16-bit floats, one of complex numbers by their parts, or one of integers, which wrap as in torch."""
     widened = _widened(function)
 
     def multiplied(input: Tensor, other: Tensor) -> Tensor:
         if input.dtype in NARROW:
             result: Tensor = widened(input, other)
             return result
+        if input.is_complex():
+            a, b, c, d = (part.contiguous() for part in (input.real, input.imag, other.real, other.imag))
+            return torch.complex(function(a, c) - function(b, d), function(a, d) + function(b, c))
         return (input.unsqueeze(-1) * other.unsqueeze(-3)).sum(-2).to(input.dtype)
 
     return multiplied

@@ -39,6 +39,14 @@ def agrees(tmp_path, f, *examples, **options):
     return program
 
 
+
+
+def written(x, places, values):
+    y = x.clone()
+    y[places] = values
+    return y
+
+
 PICTURES = drawn(2, 4, 7, 6)
 PADDED = torch.nn.TransformerEncoder(
     torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2, enable_nested_tensor=False
@@ -94,6 +102,17 @@ OTHERS = {
     ),
     "attention layer": (torch.nn.MultiheadAttention(8, 2, batch_first=True).eval(), drawn(2, 5, 8),
                         drawn(2, 4, 8), drawn(2, 4, 8) + 1),
+    "written at positions": (
+        lambda x, i, v: [written(x, (slice(None), i), v[:, :, :1]), written(x, (Ellipsis, i - 3), x[:, :, :4] * 2),
+                         written(x, (i % 2, slice(None), i), 0.5), written(x, (0, None, i, slice(1, 3)), v[0, 0, 0]),
+                         torch.index_put(x, (i % 2, i), x[0, 0]), written(x[0].clone(), i, v[0, 0, 0])],
+        drawn(2, 5, 6), torch.tensor([3, 0, 2, 1]), drawn(2, 4, 6),
+    ),
+    "complex products": (
+        lambda x: (torch.view_as_real(torch.complex(x, x + 1) @ torch.complex(x, 2 * x).mT),
+                   torch.complex(x, x + 1).matmul(torch.complex(x[0, 0], x[0, 1])).abs()),
+        drawn(2, 3, 4),
+    ),
     "padded encoder": (
         lambda x, k: (PADDED(x, src_key_padding_mask=k), *PADDED.layers[0].self_attn(x, x, x, key_padding_mask=k),
                       PADDED(x, mask=torch.nn.Transformer.generate_square_subsequent_mask(x.shape[1]), is_causal=True)),
