@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import ONE, ZERO
@@ -14,54 +15,67 @@ from framefuse.ir.dtypes import INT64
 from framefuse.ir.loops import Index, Let, Loop, LoopKind, Statement
 from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product
 
+Split = tuple[Sequence[Symbol], Symbol, Sequence[Symbol], Sequence[Symbol]]
+
 
 def is_short_cat(nest: Nest, axes: Sequence[Symbol]) -> bool:
     """Whether the innermost of ``axes`` have a few points, cut into pieces in whose vectors most lanes would be empty,
     and the loop around them is long enough for vectors.
     """
-    return _short(nest, axes) > 0
+    return _split(nest, axes) is not None
 
 
-def _short(nest: Nest, axes: Sequence[Symbol]) -> int:
-    """How many of the innermost ``axes`` are taken point by point: one, or two for cats of cats, or none."""
+def _split(nest: Nest, axes: Sequence[Symbol]) -> Split | None:
+    """``axes`` as those outside, that of vectors, one of few points between if it is, and the innermost one, or two of
+    cats of cats, that are taken point by point.
+    """
     hints, extents = nest.hinted(), [nest.loops.extents[axis].constant for axis in axes]
     if len(axes) < 2 or extents[-1] is None or extents[-1] > costs.CPU_SHORT_CAT:
-        return 0
+        return None
     found = pieces(nest, axes[-1])
-    lengths = [piece.length.constant for piece in found]
     cats = [cell for cell in nest.shape.order if cell.node.op == "cat" and cell.kind == "op" and cell.tests]
     if len(found) < 2 and not any(axes[-1] in test.symbols for cell in cats for tests in cell.tests for test in tests):
-        return 0
+        return None
     if all(piece.inside is ONE for piece in found):
-        short = all(length is not None and length < costs.CPU_LEAST for length in lengths)
-        return int(short and hints[axes[-2]] >= costs.CPU_LEAST)
+        lengths = [piece.length.constant for piece in found]
+        if any(length is None or length >= costs.CPU_LEAST for length in lengths):
+            return None
+        if hints[axes[-2]] >= costs.CPU_LEAST:
+            return axes[:-2], axes[-2], (), axes[-1:]
+        many = len(axes) > 2 and hints[axes[-3]] >= costs.CPU_LEAST
+        return (axes[:-3], axes[-3], axes[-2:-1], axes[-1:]) if many else None
     if len(axes) < 3 or extents[-2] is None or hints[axes[-3]] < costs.CPU_LEAST:
-        return 0
+        return None
     known = nest.loops.absorbed.union(axes[-2:])
     decided = all(test.symbols <= known for cell in cats for tests in cell.tests for test in tests)
-    return 2 if decided and extents[-2] * extents[-1] <= costs.CPU_SHORT_CAT else 0
+    few = extents[-2] * extents[-1] <= costs.CPU_SHORT_CAT
+    return (axes[:-3], axes[-3], (), axes[-2:]) if decided and few else None
 
 
 def by_points(nest: Nest, axes: Sequence[Symbol], inside: Callable[[], None]) -> tuple[list[Statement], Expr]:
     """The loops over ``axes``, of which the outermost is parallel; returns the statements and its extent."""
-    short = _short(nest, axes)
-    *outer, rows = axes[:-short]
+    split = _split(nest, axes)
+    assert split is not None
+    outer, rows, between, inner = split
     extents, index = nest.loops.extents, nest.emitter.parameters.index
-    places = itertools.product(*(range(extents[axis].constant or 0) for axis in axes[-short:]))
-    points = [dict(zip(axes[-short:], place, strict=True)) for place in places]
+    places = list(itertools.product(*(range(extents[axis].constant or 0) for axis in inner)))
+
+    def walk(low: Expr, high: Expr) -> None:
+        with nest.axis(between[0], LoopKind.SERIAL) if between else nullcontext():
+            for place in places:
+                _point(nest, rows, dict(zip(inner, place, strict=True)), (low, high), inside)
+
     with nest.scope() as top:
         nest.emitter.floor = 1
         if outer:
             with nest.axis(outer[0], LoopKind.PARALLEL) if len(outer) == 1 else nest.many(outer, LoopKind.PARALLEL):
-                for point in points:
-                    _point(nest, rows, point, (ZERO, index(extents[rows])), inside)
+                walk(ZERO, index(extents[rows]))
             return top.body, product(extents[axis] for axis in outer)
         size, tile = costs.CPU_PIECES_TILE, nest.new_axis()
         count = ceildiv(extents[rows], size)
         with nest.loop((), tile, count, LoopKind.PARALLEL):
             low = tile.expr * size
-            for point in points:
-                _point(nest, rows, point, (low, minimum(low + size, index(extents[rows]))), inside)
+            walk(low, minimum(low + size, index(extents[rows])))
         return top.body, count
 
 

@@ -32,6 +32,7 @@ PROGRAMS = {
     "a stack of stacks": lambda x: torch.stack(
         [torch.stack([x[..., 0], -x[..., 1], x[..., 2]], -1), torch.stack([x[..., 2], x[..., 0], x[..., 1]], -1)], -2
     ),
+    "few pairs of many rows": lambda x: torch.stack([x[:, 0, 0:4:2] * 2, x[:, 0, 1:4:2]], -1).flatten(-2),
     "equal pieces": lambda x: torch.stack([x[..., ::2], x[..., ::2]], -1).flatten(-2) + 1,
     "integers": lambda x: torch.stack([x[..., 1].to(torch.int8), x[..., 0].to(torch.int8)], -1),
 }
