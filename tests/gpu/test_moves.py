@@ -10,7 +10,7 @@ from framefuse.fuse import costs
 from framefuse.ir.loops import Load
 from framefuse.ir.loops.walk import values_of
 from framefuse.ir.schedule import Allocate, RunKernel
-from framefuse.lower import convolution, own_memory
+from framefuse.lower import own_memory, picture_windows
 
 MOVES = {
     "reflect": (lambda x: F.pad(x, (3, 2, 1, 3), mode="reflect"), (2, 3, 7, 9)),
@@ -20,6 +20,7 @@ MOVES = {
     "windows": (lambda x: torch.stack([x[:, i : i + 6] for i in range(5)], 1).amax(1), (3, 11)),
     "unfold": (lambda x: F.unfold(x, (2, 3), (2, 1), (1, 2), (2, 1)), (2, 3, 8, 9)),
     "unfold of one": (lambda x: F.unfold(x, 3, padding=1) + 1, (3, 6, 5)),
+    "unfold by steps": (lambda x: F.unfold(x, 4, stride=4), (3, 12, 16)),
     "shuffle": (lambda x: F.pixel_shuffle(x, 3), (2, 18, 4, 30)),
     "shuffle by 2": (lambda x: F.pixel_shuffle(x, 2), (2, 8, 5, 9)),
     "unshuffle": (lambda x: F.pixel_unshuffle(x, 3), (2, 2, 12, 33)),
@@ -31,7 +32,7 @@ ORDERS = {"contiguous": torch.channels_last, "volume": torch.channels_last_3d}
 
 @pytest.fixture(autouse=True)
 def everywhere(monkeypatch):
-    for module, name in ((convolution, "COPIED"), (own_memory, "TURNED")):
+    for module, name in ((picture_windows, "COPIED"), (own_memory, "TURNED")):
         monkeypatch.setattr(module, name, {})
     for name, value in {"GPU_TILE_LEAST": 16, "GPU_CROSSED": 4}.items():
         monkeypatch.setattr(costs, name, value)
@@ -55,6 +56,38 @@ def test_moves(name):
         assert items and all(isinstance(item, RunKernel) for item in items), items
         for item in items:
             assert sum(isinstance(value, Load) for value in values_of(item.kernel.body)) == 1
+
+
+FOLDS = [(3, 1, 1, 1), ((4, 5), 1, (1, 2), (2, 3)), (2, 1, 0, 2), ((3, 2), (2, 1), 2, (1, 4)), (3, 1, 0, 2)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("how", FOLDS)
+def test_overlapping_windows_are_summed_by_one_kernel(how, dtype):
+    fast = framefuse.compile(lambda x, high, wide: F.fold(x, (high, wide), *how))
+    for row in range(4):
+        high, wide = 9 + row // 2, 11
+        places = F.unfold(torch.zeros(1, 1, high, wide), *how).shape[1:]
+        x = torch.randn(2 + row % 2, 3 * places[0], places[1], device=DEVICE).to(dtype)
+        found, expected = fast(x, high, wide), F.fold(x.double(), (high, wide), *how).to(dtype)
+        torch.testing.assert_close(found, expected)
+        assert found.stride() == expected.stride()
+    for product in checked(fast, 2):
+        items = [item for item in product.stages.code.schedule.items if not isinstance(item, Allocate)]
+        assert len(items) == 1 and isinstance(items[0], RunKernel), items
+
+
+def test_products_of_vectors_of_three():
+    for dim in (-1, 0, 1):
+        fast = framefuse.compile(lambda a, b, dim=dim: torch.linalg.cross(a, b, dim=dim) * 2)
+        for length in (4, 4, 5, 6):
+            shape = [length, length + 1, length + 2]
+            shape[dim] = 3
+            flat = [size if place == dim % 3 else 1 for place, size in enumerate(shape)]
+            a, b = torch.randn(shape, device=DEVICE), torch.randn(shape if length < 6 else flat, device=DEVICE)
+            torch.testing.assert_close(fast(a, b), torch.linalg.cross(a, b, dim=dim) * 2)
+        for product in checked(fast, 2):
+            assert sum(isinstance(item, RunKernel) for item in product.stages.code.schedule.items) == 1
 
 
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])

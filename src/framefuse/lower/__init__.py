@@ -21,6 +21,7 @@ from framefuse.lower import (  # noqa: F401  importing a family registers its ru
     losses,
     matrix_shapes,
     normalisation,
+    picture_windows,
     pointwise,
     pooling,
     products,

@@ -1,9 +1,9 @@
-"""Lowers interpolation: on a GPU each element is computed from those beside it, else the library does it."""
+"""Lowers interpolation: on a GPU each element is computed from those around it, else the library does it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from framefuse.ir.builder import ONE, Shape
 from framefuse.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT64
@@ -12,7 +12,7 @@ from framefuse.ir.numbers import Expr, expr
 from framefuse.ir.target import type_of
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
-from framefuse.lower.element import maximum, where
+from framefuse.lower.element import Element, maximum, where
 from framefuse.lower.pooling import positive
 from framefuse.lower.rules import Lowered, Shapes, Unsupported, rule
 
@@ -43,52 +43,98 @@ def _repeated(lo: Lowering, input: Node, scales: tuple[int, ...]) -> Node:
     return lo.derived(repeated, "repeated", (input,), *scales)
 
 
-def _weighed(lo: Lowering, input: Node, sizes: Shape, scales: tuple[int, ...] | None, corners: bool) -> Node:
+def _weighed(
+    lo: Lowering, input: Node, sizes: Shape, scales: tuple[int, ...] | None, corners: bool, cubic: bool
+) -> Node:
     """Between the elements beside each point, as eager weighs them: along the last axis first."""
     lead = len(input.shape) - len(sizes)
     positive(lo, sizes)
     beside = {}
     for place, (mine, size) in enumerate(zip(input.shape[lead:], sizes, strict=True)):
         lo.require("!=", mine, expr(0), "a picture with elements")
-        beside[lead + place] = _beside(lo, input, mine, size, scales[place] if scales is not None else None, corners)
+        source = _source(lo, input, mine, size, scales[place] if scales is not None else None, corners)
+        beside[lead + place] = (_four if cubic else _two)(lo, input, mine, source, corners)
 
     def between(node: Node, axes: Sequence[int]) -> Node:
         if not axes:
             return lo.widen(node)
-        first, second, share = beside[axes[0]]
-        one, other = (between(lo.take(node, at, axes[0], None), axes[1:]) for at in (first, second))
-        share = lo.expand(lo.along(share, axes[0], len(one.shape)), one.shape)
-        return lo.compute(lambda a, b, share: (1.0 - share) * a + share * b, one, other, share)
+        positions, weigh, share = beside[axes[0]]
+        parts = [between(lo.take(node, at, axes[0], None), axes[1:]) for at in positions]
+        return lo.compute(weigh, *parts, lo.expand(lo.along(share, axes[0], len(parts[0].shape)), parts[0].shape))
 
     return lo.cast(between(input, tuple(beside)), input.dtype)
 
 
-def _beside(
-    lo: Lowering, input: Node, mine: Expr, size: Expr, scale: int | None, corners: bool
-) -> tuple[Node, Node, Node]:
-    """Along one axis, for each point of the result: the elements before and behind it, and the share of the latter."""
+def _is_resized(lo: Lowering, old: Shape, new: Shape) -> bool:
+    """Whether sizes change: eager copies a picture that keeps them, with infinities, which weights of zero lose."""
+    apart = [(mine, size) for mine, size in zip(old, new, strict=True) if lo.size(mine) != lo.size(size)]
+    if apart:
+        lo.require("!=", *apart[0], "a picture of another size")
+    return bool(apart)
+
+
+# Along one axis, for each point of the result: where what it is computed from lies, how, and by which share.
+Beside = tuple[list[Node], Callable[..., Element], Node]
+
+
+def _source(lo: Lowering, input: Node, mine: Expr, size: Expr, scale: int | None, corners: bool) -> Node:
+    """Along one axis, where each point of the result lies in the input."""
     old, new = (lo.cast(lo.full(count, INT64, (), input.device), FLOAT32) for count in (mine, size))
     line = lo.cast(lo.iota(0, 1, INT64, size, input.device), FLOAT32)
     if corners:
         step = lo.compute(lambda a, b: where(b > 1.0, (a - 1.0) / (b - 1.0), 0.0), old, new)
-        place = lo.compute(lambda at, step: at * step, line, step)
-    else:
-        step = lo.compute(lambda a, b: a / b, old, new)
-        if scale is not None:
-            step = lo.full(1.0 / scale, FLOAT32, (), input.device)
-        place = lo.compute(lambda at, step: maximum(step * (at + 0.5) - 0.5, 0.0), line, step)
+        return lo.compute(lambda at, step: at * step, line, step)
+    step = lo.compute(lambda a, b: a / b, old, new)
+    if scale is not None:
+        step = lo.full(1.0 / scale, FLOAT32, (), input.device)
+    return lo.compute(lambda at, step: step * (at + 0.5) - 0.5, line, step)
+
+
+def _two(lo: Lowering, input: Node, mine: Expr, place: Node, corners: bool) -> Beside:
+    """The elements before and behind each point, and the share of the latter."""
+    if not corners:
+        place = lo.compute(lambda at: maximum(at, 0.0), place)
     first = lo.cast(place, INT64)
     last = lo.full(mine - 1, INT64, first.shape, input.device)
     first = lo.pointwise("minimum", first, last)
     second = lo.pointwise("minimum", lo.compute(lambda at: at + 1, first), last)
-    return first, second, lo.compute(lambda place, at: place - at, place, lo.cast(first, FLOAT32))
+    share = lo.compute(lambda place, at: place - at, place, lo.cast(first, FLOAT32))
+    return [first, second], lambda a, b, share: (1.0 - share) * a + share * b, share
+
+
+def _four(lo: Lowering, input: Node, mine: Expr, place: Node, corners: bool) -> Beside:
+    """Two elements on either side of each point, at the border those that are there, and how far it is from the second
+    to the third.
+    """
+    floor = lo.pointwise("floor", place)
+    first, share = lo.cast(floor, INT64), lo.compute(lambda at, low: at - low, place, floor)
+    zero, last = (lo.full(end, INT64, first.shape, input.device) for end in (0, mine - 1))
+    moved = [lo.compute(lambda at, by=by: at + by, first) for by in (-1, 0, 1, 2)]
+    return [lo.pointwise("minimum", lo.pointwise("maximum", at, zero), last) for at in moved], _cubic, share
+
+
+def _cubic(a: Element, b: Element, c: Element, d: Element, share: Element) -> Element:
+    """Keys' convolution of four neighbours."""
+
+    def near(x: Element) -> Element:
+        return (1.25 * x - 2.25) * x * x + 1.0
+
+    def far(x: Element) -> Element:
+        return ((-0.75 * x + 3.75) * x - 6.0) * x + 3.0
+
+    rest = 1.0 - share
+    return a * far(share + 1.0) + b * near(share) + c * near(rest) + d * far(rest + 1.0)
+
+
+# What kernels weigh, by the rank of the operand.
+WEIGHED = {("linear", 3), ("bilinear", 4), ("trilinear", 5), ("bicubic", 4)}
 
 
 def _is_weighed(lo: Lowering, input: Node, mode: Value, antialias: Value) -> bool:
     """Whether kernels weigh what lies beside a point. The gradient, which adds at positions, is the library's."""
     if not _is_here(input) or lo.differentiable or antialias or input.dtype not in (FLOAT32, FLOAT16, BFLOAT16):
         return False
-    return (mode, len(input.shape)) in (("linear", 3), ("bilinear", 4))
+    return (mode, len(input.shape)) in WEIGHED
 
 
 @rule("F.interpolate", "F.upsample")
@@ -100,8 +146,8 @@ def interpolate(
     weighed, corners = _is_weighed(lo, input, mode, antialias), bool(align_corners)
     if size is not None:
         sizes = lo.shape_of(size if isinstance(size, (tuple, list)) else (size,) * rank)
-        if weighed:
-            return _weighed(lo, input, sizes, None, corners)
+        if weighed and _is_resized(lo, input.shape[2:], sizes):
+            return _weighed(lo, input, sizes, None, corners, mode == "bicubic")
         return Shapes(((*input.shape[:2], *sizes),))
     given = scale_factor if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * rank
     if not all(float(scale).is_integer() for scale in given):
@@ -111,6 +157,7 @@ def interpolate(
     if here and set(scales) <= set(SCALES) and math.prod(scales) <= MOST:
         return _repeated(lo, input, scales)
     sizes = tuple(mine * scale for mine, scale in zip(input.shape[2:], scales, strict=True))
-    if weighed:
-        return _weighed(lo, input, sizes, None if recompute_scale_factor else scales, corners)
+    if weighed and _is_resized(lo, input.shape[2:], sizes):
+        given_scales = None if recompute_scale_factor else scales
+        return _weighed(lo, input, sizes, given_scales, corners, mode == "bicubic")
     return Shapes(((*input.shape[:2], *sizes),))

@@ -15,9 +15,10 @@ from framefuse.ir.graph import Node, Scalar
 from framefuse.ir.numbers import Expr, expr
 from framefuse.ir.target import type_of
 from framefuse.ir.values import Value
+from framefuse.lower.binary import add, div, mul, power
 from framefuse.lower.context import Lowering
 from framefuse.lower.reductions import mean
-from framefuse.lower.rules import Lowered, Rule, Shapes, Unsupported, register
+from framefuse.lower.rules import Lowered, Rule, Shapes, Unsupported, register, rule
 
 # Elements of a window up to which a kernel reads each by itself; a larger one is the library's. Chosen: 3 x 3 x 3 is
 # within it, and twice that still has a register for each.
@@ -304,6 +305,32 @@ def _average_pool(rank: int) -> Rule:
         return lo.cast(result, input.dtype)
 
     return lowered
+
+
+@rule("F.local_response_norm")
+def local_response_norm(
+    lo: Lowering, input: Node, size: Value, alpha: Value = 1e-4, beta: Value = 0.75, k: Value = 1.0
+) -> Node:
+    """Each element by a power of the mean of squares in as many channels around it."""
+    if len(input.shape) < 3 or not isinstance(size, int) or not 0 < size <= ELEMENTS or not input.dtype.is_float:
+        raise Unsupported("a window of channels")
+    for extent in input.shape:
+        lo.require("!=", extent, expr(0), "elements")
+    squares = lo.widen(mul(lo, input, input))
+    before, after = ([number if axis == 1 else 0 for axis in range(len(input.shape))] for number in _beside(size))
+    padded, total = lo.pad(squares, before, after, 0.0), None
+    for start in range(size):
+        starts = [start if axis == 1 else 0 for axis in range(len(input.shape))]
+        tap = lo.slice(padded, starts, [1] * len(starts), input.shape)
+        total = tap if total is None else lo.pointwise("add", total, tap)
+    assert total is not None
+    mean = lo.cast(lo.compute(lambda a: a / float(size), total), input.dtype)
+    return div(lo, input, power(lo, add(lo, mul(lo, mean, alpha), k), beta))
+
+
+def _beside(size: int) -> tuple[int, int]:
+    """The channels of a window before and behind its own."""
+    return size // 2, (size - 1) // 2
 
 
 # ---- to given sizes --------------------------------------------------------------------------------------------------

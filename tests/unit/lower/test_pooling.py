@@ -193,6 +193,9 @@ def test_what_lies_beside_a_point_is_weighed_without_checks(monkeypatch):
         (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), (2, 3, 5, 4), (1, 2, 4, 6)),
         (lambda x: F.interpolate(x, size=(9, 3), mode="bilinear", align_corners=True), (2, 3, 5, 4), (1, 2, 4, 6)),
         (lambda x: F.interpolate(x, size=7, mode="linear"), (2, 3, 5), (1, 2, 9)),
+        (lambda x: F.interpolate(x, size=(5, 3, 4), mode="trilinear"), (2, 3, 5, 4, 2), (1, 2, 3, 6, 3)),
+        (lambda x: F.interpolate(x, size=(9, 3), mode="bicubic"), (2, 3, 5, 4), (1, 2, 8, 6)),
+        (lambda x: F.interpolate(x, scale_factor=3, mode="bicubic", align_corners=True), (2, 3, 5, 4), (1, 2, 3, 6)),
     ]
     for program, *shapes in programs:
         fast = framefuse.compile(program)
@@ -212,3 +215,10 @@ def test_averages_to_sizes_that_divide_the_picture_are_kernels(monkeypatch):
         items = agree(nn.AdaptiveAvgPool2d(size), *shapes)
         assert all(isinstance(item, RunKernel) for item in items)
     assert any(isinstance(item, RunCall) for item in agree(nn.AdaptiveAvgPool2d(7), (2, 3, 15, 28)))
+
+
+@pytest.mark.parametrize("size", [1, 4, 5])
+def test_norms_by_neighbouring_channels_are_one_kernel(size):
+    for shapes in (((2, 7, 4), (3, 9, 5)), ((2, 7, 4, 3), (1, 5, 6, 3)), ((2, 6, 3, 2, 2), (1, 6, 3, 2, 5))):
+        items = agree(nn.LocalResponseNorm(size, 0.3, 0.6, 1.5), *shapes, dtype=torch.float64)
+        assert len(items) == 1 and isinstance(items[0], RunKernel)

@@ -127,3 +127,38 @@ def test_a_scan_of_one_element(program):
         x = torch.randn(rows, 4)
         torch.testing.assert_close(fast(x), program(x))
     assert compiled_function(fast).dispatch.hits == 2
+
+
+def behind_zeros(x):
+    return torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1].cumsum(1)), 1)
+
+
+def padded(x):
+    return torch.nn.functional.pad(x.cumsum(1)[:, :-1], (1, 0)) * 2
+
+
+def behind_ones(x):
+    return torch.cat((torch.ones_like(x[:, :1]), x.cumprod(1)[:, :-1]), 1) + 1
+
+
+def first(x):
+    return torch.cat((x.new_zeros(1, *x.shape[1:]), x.cumsum(0)[:-1]))
+
+
+@pytest.mark.parametrize("program", [behind_zeros, padded, behind_ones, first], ids=lambda program: program.__name__)
+def test_scans_of_what_comes_before_are_one_kernel(program):
+    fast = framefuse.compile(program)
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        for shape in ((5, 7), (5, 7), (6, 9), (3, 4)):
+            x = torch.randn(shape).to(dtype)
+            torch.testing.assert_close(fast(x), program(x))
+    for product in compiled_function(fast).products:
+        items = product.stages.code.schedule.items
+        assert sum(isinstance(item, (RunKernel, RunCall)) for item in items) == 1
+
+
+def test_a_scan_that_is_longer_than_what_comes_before_is_kept():
+    pad = torch.nn.functional.pad
+    for program in (lambda x: pad(x.cumsum(1), (1, 0)), lambda x: pad(x.cumsum(1)[:, :-1], (1, 1)),
+                    lambda x: (pad(x.cumsum(1)[:, :-1], (1, 0)), x.cumsum(1))):  # fmt: skip
+        agree(program, (5, 7), (6, 9))

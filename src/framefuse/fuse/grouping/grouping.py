@@ -259,7 +259,7 @@ class Grouping:
             return repeated <= 0 or weight.time <= costs.REPEATED or weight.time * repeated < costs.REPEATED_WORK
         if weight.loads == 0 and weight.time < costs.ANYWHERE:
             return True
-        if len(users) == 1 and self.slides(node, cells):
+        if len(users) == 1 and (self.slides(node, cells) or self.is_passed_on(node, cells)):
             return True
         if len(cells) == len(users) and self.saves_memory(node, users):
             return True
@@ -324,6 +324,15 @@ class Grouping:
         first = cells[0][1].index
         pairs = (pair for _, cell in cells[1:] for pair in zip(cell.index, first, strict=True))
         return all((here - there).constant is not None for here, there in pairs)
+
+    def is_passed_on(self, node: Node, cells: Sequence[tuple[Group, Cell]]) -> bool:
+        """Whether one kernel of a GPU reads rows at positions at several places, as interpolation does: it would load
+        what was kept as often as it loads what lies there.
+        """
+        target, weight = self.setting.targets(node.device), self.weights[node]
+        if node.op != "take" or target is None or not target.tiles or len(cells) > costs.GPU_WINDOW[0]:
+            return False
+        return weight.loads <= 1 and weight.time <= costs.GPU_PASSED_ON
 
     def divides(self, node: Node, users: dict[Group, list[Cell]]) -> bool:
         """Whether finding where the value is needed costs a CPU more than keeping it in memory."""

@@ -106,7 +106,7 @@ def test_two_ways_are_two_kernels():
 
 
 def test_many_rows_are_not_cut(monkeypatch):
-    monkeypatch.setattr(costs, "GPU_PROGRAMS", 0)
+    monkeypatch.setattr(costs, "GPU_SCAN_PROGRAMS", 0)
     graph, schedule = fused(lambda b, x: scan(b, "cumsum", x, 1), FLOAT32)
     assert titles(schedule) == ["cumsum"]
     check(graph, schedule, torch.randn(7, 50))

@@ -61,10 +61,10 @@ def segment_of(nest: Nest, rows: Sequence[Symbol], line: Sequence[Symbol], units
     count = nest.hint(product(extents[axis] for axis in rows))
     length = nest.hint(product(extents[axis] for axis in line))
     lane = vector_axis([*rows, *line], nest.accesses, hints)
-    lanes = 1 if lane in line else max(1, min(costs.GPU_LANES, hints[lane]))
+    lanes = 1 if lane in line else max(1, min(costs.GPU_SCAN_LANES, hints[lane]))
     programs = -(-count // lanes)
     least = max(costs.GPU_SEGMENT[1], costs.GPU_SEGMENT[0] // lanes)
-    if not count or programs * 2 > costs.GPU_PROGRAMS * units or length < costs.GPU_SEGMENTS * least:
+    if not count or programs >= costs.GPU_SCAN_PROGRAMS * units or length < costs.GPU_SEGMENTS * least:
         return None
     return max(least, power(length * programs // (costs.GPU_SEGMENT_PROGRAMS * units)))
 
