@@ -91,7 +91,8 @@ def fixed_seed() -> Iterator[None]:
 def compiled_calls_are_not_weighed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which code a call runs is not the clock's to say in a test, but for those with the mark ``weighed``."""
     if not request.node.get_closest_marker("weighed"):
-        monkeypatch.setattr(function, "FIRST", weighing.MOST)
+        for first in ("FIRST", "SETTLE"):
+            monkeypatch.setattr(function, first, weighing.MOST)
 
 
 @pytest.fixture(autouse=True)

@@ -31,14 +31,16 @@ def is_frozen(node: Node) -> bool:
     return node.op == "derived" and node.attr("name") == FROZEN
 
 
-def frozen(graph: Graph, seen: Collection[Node], dropped: Collection[Node] = ()) -> Frozen:
+def frozen(
+    graph: Graph, seen: Collection[Node], dropped: Collection[Node] = (), borders: Collection[Node] = ()
+) -> Frozen:
     """What backward computes in place of the graph's nodes, so that it reads the tensors ``seen`` by others only for
     what eager reads them.
 
     Eager saved those, but other values that rest on them as well, which last: the one follow a write behind autograd's
     back, the others do not. So each value that rests on what is seen may be needed twice: as it is now, and as it was.
     What lasts is always what it was; only copies lead there. What calls gave is saved, and is what it was, but for that
-    which is ``dropped``.
+    which is ``dropped``, and so are the ``borders`` of that.
     """
     lasting = graph.lasting
     now: dict[Node, Node] = {}
@@ -54,7 +56,7 @@ def frozen(graph: Graph, seen: Collection[Node], dropped: Collection[Node] = ())
             continue
         parts = node.inputs[:1] if node.op in MARKS else node.inputs
         given = TABLE[node.op].kind in (CALL, CREATE, SCATTER) and node not in dropped
-        if given or not any(part in was for part in parts):
+        if given or node in borders or not any(part in was for part in parts):
             continue
         was[node] = _over(node, was, further)
         if node in lasting or all(now.get(part, part) is was.get(part, part) for part in parts):

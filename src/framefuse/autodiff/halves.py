@@ -101,7 +101,7 @@ class _Maker:
         seen = {**given, **shown}
         free = {node for node, entry in seen.items() if self._may_be_saved(entry, kept)}
         others = {node for node in free if seen[node].kind == "input" or seen[node].place < self.seen}
-        cold = frozen(primal, others, Regions.in_graph(primal).parts(primal.nodes)[0])
+        cold = frozen(primal, others, *Regions.in_graph(primal).parts(primal.nodes))
         primal = cold.graph
         part = replace(part, origin={**part.origin, **{node: part.origin[was] for node, was in cold.origin.items()}})
         joint = _joint(primal, changed, *everything, cold.now)

@@ -16,8 +16,8 @@ def saved_bytes(halves: Halves, hints: Mapping[Symbol, int]) -> int:
     """The bytes of all tensors that are kept and are no inputs. What torch itself keeps for a library call that it
     differentiates is not known, and not among them.
     """
-    entries = [entry for piece in halves.pieces for entry in (*piece.saved, *piece.roots) if entry.kind != "input"]
-    memory = {_memory(entry.place, entry.node): entry.node for entry in entries}
+    entries = [entry for piece in halves.pieces for entry in (*piece.saved, *piece.roots)]
+    memory = {_memory(entry.place, entry.node): entry.node for entry in entries if entry.node.op != "input"}
     return sum(_bytes(node, hints) for node in memory.values())
 
 

@@ -2,6 +2,7 @@
 
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 import framefuse
 from framefuse.explain.report import describe
@@ -34,6 +35,14 @@ def test_what_backward_reads_of_inputs_is_nobodys_memory():
     graph, text = explained(lambda x, w: (x * w).sum(), X, X.clone().requires_grad_())
     assert graph.saved == (0, 0)
     assert "keeps 0 bytes for backward, eager 0 bytes" in text
+
+
+def test_what_a_checkpoint_reads_again_of_inputs_is_nobodys_memory():
+    def block(x, w):
+        return F.gelu(checkpoint(lambda x: F.gelu(x @ w), x, use_reentrant=False)).sum()
+
+    graph, _ = explained(block, X.clone().requires_grad_(), W)
+    assert graph.saved[0] <= 64 * 1024 * 4
 
 
 def test_a_mask_of_dropout():
