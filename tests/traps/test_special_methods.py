@@ -78,3 +78,77 @@ def test_special_methods_that_are_no_functions(name: str) -> None:
             yield f(torch.arange(3.0) + number, o)
 
     hold(Trap(program, traces=200, hits=0 if name in ("cached", "mock") else 2))
+
+
+class Positive:
+    def __init__(self, w: Any) -> None:
+        self.w = w
+
+    def __bool__(self) -> bool:
+        return bool(self.w > 0)
+
+
+class Wrong:
+    def __init__(self, w: Any) -> None:
+        self.w = w
+
+    def __bool__(self) -> Any:
+        return 1 if self.w > 0 else "no"
+
+
+class Row:
+    """Counts its values."""
+
+    def __init__(self, w: Any) -> None:
+        self.w = w
+
+    def __len__(self) -> int:
+        return 2 if self.w > 0 else 0
+
+
+def decided(x: Any) -> Any:
+    p, q = Positive(x.sum()), Row(x.mean() - 1)
+    y = x * 2 if p else x - 1
+    if not q and p:
+        y = y + 1
+    some = any([q, p])
+    try:
+        raised = bool(Wrong(x.sum()))
+    except TypeError as error:
+        raised = str(error)
+    return y * 3, not q, bool(p), (p or q) is p, (q and p) is p, some, [number for number in (1, 2) if q], raised
+
+
+def test_a_branch_on_a_tensor_in_what_says_the_truth_is_a_break() -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(decided)
+        for number in range(12):
+            yield f(torch.full((3,), float((0, 3, -2)[number % 3])) + number / 16)
+
+    hold(Trap(program, traces=40, hits=6))
+
+
+def test_a_cached_method_of_a_class_without_a_place_in_a_module_is_a_step() -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        class Tables:
+            def __init__(self, k: float) -> None:
+                self.k = k
+
+            @functools.lru_cache(maxsize=2)  # noqa: B019
+            def table(self, count: int) -> Any:
+                return torch.ones(count) * self.k
+
+            @classmethod
+            @functools.cache
+            def common(cls, count: int) -> Any:
+                return torch.ones(count)
+
+        tables = [Tables(1.0), Tables(2.0)]
+        f = compiled(lambda x, holder: torch.stack([x, holder.table(3)]).sum(0) + holder.common(3))
+        for number in range(8):
+            yield f(torch.full((3,), float(number)), tables[number % 2])
+            if number == 5:
+                tables[0].k = 7.0
+                Tables.table.cache_clear()
+
+    hold(Trap(program, traces=8, hits=4))

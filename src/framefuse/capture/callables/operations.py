@@ -7,6 +7,7 @@ import math
 import operator
 import types
 from collections import deque
+from collections.abc import Callable
 
 import torch
 
@@ -171,6 +172,24 @@ class Operations:
             self.recorder.sources.guard_type(value)
         self.recorder.contents.guard_filled(value)
         return bool(value)
+
+    def ask(self, frame: Frame, value: Value, then: Callable[[str, type], Pending], pops: bool = False) -> Outcome:
+        """Enters the program's method that says whether ``value`` is true, for what ``then`` makes of its name and
+        class; MISSING where there is none. ``pops`` takes the value from the stack of ``frame`` first.
+        """
+        kind = type(value)
+        if kind in SIMPLE or kind in TRACKED or immutable(kind) or is_a(value, torch.Tensor):
+            return MISSING
+        for name in ("__bool__", "__len__"):
+            method = python_method(kind, name)
+            if method is not None:
+                self.recorder.sources.guard_type(value)
+                if pops:
+                    frame.stack.pop()
+                return self.machine.calls.call(frame, method, (value,), {}, then(name, kind))
+            if type_get(kind, name) is not MISSING:
+                return MISSING
+        return MISSING
 
     def binary(
         self, frame: Frame, function: Function, left: Value, right: Value, name: str, reflected: str | None = None

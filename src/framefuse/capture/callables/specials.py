@@ -22,7 +22,7 @@ from framefuse.capture.facts.kinds import is_plain
 from framefuse.capture.facts.numbers import NUMBERS, STANDS_FOR, Integer, applied, extreme
 from framefuse.capture.facts.questions import CALM, PROFILER, QUESTIONS, REGISTRATIONS, Question, answered
 from framefuse.capture.facts.settle import cell_contents
-from framefuse.capture.interp.continuations import PUSH_TRUTH, NextCall, PushChecked
+from framefuse.capture.interp.continuations import PUSH_TRUTH, NextCall, PushAsked, PushChecked
 from framefuse.capture.interp.machine import Machine, Special
 from framefuse.capture.interp.protocols import BUILTINS
 from framefuse.capture.interp.registry import NAMED_EQUIVALENTS, needs_python, special
@@ -254,8 +254,11 @@ def _bool(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> 
         return MISSING
     if machine.operations.reads_value(args[0]):
         machine.operations.decide(frame, args[0], None)
-    frame.stack.append(machine.operations.truth(args[0]))
-    return None
+    asked = machine.operations.ask(frame, args[0], functools.partial(PushAsked, False))
+    if asked is MISSING:
+        frame.stack.append(machine.operations.truth(args[0]))
+        return None
+    return asked
 
 
 def method_of(machine: Machine, frame: Frame, value: Value, name: str) -> Outcome:

@@ -249,6 +249,7 @@ class Attributes:
         if described is classmethod:
             if is_a(on_class.__func__, types.FunctionType):
                 return (types.MethodType(on_class.__func__, kind),)
+            self._hold_cached(kind, name, on_class.__func__)
             return (getattr(holder, name),)
         if described is staticmethod:
             if not self.recorder.sources.is_made(on_class.__func__):
@@ -260,9 +261,17 @@ class Attributes:
         if getter is not None:
             on_class = self._of_class(kind, name, on_class)
             return self._computed(frame, holder, kind, name, getter, (on_class, holder, kind))
+        self._hold_cached(kind, name, on_class)
         if described in C_DESCRIPTORS or hasattr(described, "__get__"):
             return (getattr(holder, name),)
         return (self._of_class(kind, name, on_class),)
+
+    def _hold_cached(self, kind: type, name: str, function: Value) -> None:
+        """A function with a cache that lies on a class, of which the fact on the class's version says which it is."""
+        if type(function) is functools._lru_cache_wrapper:
+            owner = next(base for base in kind.__mro__ if name in vars(base))
+            if not self.recorder.sources.is_made(owner):
+                self.recorder.sources.root(function)
 
     def bound_method(self, frame: Frame, holder: Value, name: str) -> Found:
         """A special method as Python looks it up: on the class alone."""

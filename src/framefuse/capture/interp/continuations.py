@@ -155,6 +155,36 @@ class JumpOrPop(Continuation):
 
 
 @dataclass(frozen=True, slots=True)
+class PushAsked(Continuation):
+    """The truth of an object, or its opposite, as its ``method`` gave it."""
+
+    negated: bool
+    method: str
+    kind: type
+
+    def finish(self, machine: Machine, frame: Frame, value: Value) -> None:
+        frame.stack.append(machine.operations.truth(checked(self.method, self.kind, value)) != self.negated)
+
+
+@dataclass(frozen=True, slots=True)
+class JumpAsked(Continuation):
+    """A branch on an object whose ``method`` gives its truth: ``keeps`` the object where it jumps."""
+
+    when: bool
+    target: int
+    keeps: bool
+    method: str
+    kind: type
+
+    def finish(self, machine: Machine, frame: Frame, value: Value) -> None:
+        jumps = machine.operations.truth(checked(self.method, self.kind, value)) is self.when
+        if jumps:
+            frame.step = self.target
+        if not (jumps and self.keeps):
+            frame.stack.pop()
+
+
+@dataclass(frozen=True, slots=True)
 class PushNext(Continuation):
     """The next element of an iterator; at its end the loop ends."""
 

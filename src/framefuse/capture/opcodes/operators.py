@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections import deque
 
@@ -12,7 +13,7 @@ from framefuse.capture.callables.unseen import HASHING, compared, hidden, key_in
 from framefuse.capture.facts.atoms import ATOMS
 from framefuse.capture.facts.numbers import NUMBERS, TRACKED, applied, bare, is_nan, pin_nested, reads_values, sought
 from framefuse.capture.facts.texts import Text
-from framefuse.capture.interp.continuations import PUSH_NEGATED, PushOperation, PushTruth
+from framefuse.capture.interp.continuations import PUSH_NEGATED, PushAsked, PushOperation, PushTruth
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import FORMS, handles
 from framefuse.capture.program.equivalents import contains_
@@ -184,11 +185,15 @@ def contains_op(machine: Machine, frame: Frame, argument: int) -> Outcome:
 
 
 @handles("UNARY_NOT")
-def unary_not(machine: Machine, frame: Frame, argument: int) -> None:
-    if machine.operations.reads_value(frame.stack[-1]):
+def unary_not(machine: Machine, frame: Frame, argument: int) -> Outcome:
+    value = frame.stack[-1]
+    if machine.operations.reads_value(value):
         machine.operations.decide(frame, frame.stack.pop(), PUSH_NEGATED)
-    value = not machine.operations.truth(frame.stack[-1])
-    frame.stack[-1] = value
+    asked = machine.operations.ask(frame, value, functools.partial(PushAsked, True), True)
+    if asked is MISSING:
+        frame.stack[-1] = not machine.operations.truth(value)
+        return None
+    return asked
 
 
 def _unary(name: str, function: Function) -> Value:
