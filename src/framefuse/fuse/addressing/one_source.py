@@ -25,6 +25,27 @@ def one_source(
     return _merged(node, index, extents, hints, 0)
 
 
+def has_one_source(node: Node) -> bool:
+    """Whether the pieces of a cat, and of cats that these are, are views of one value that is in memory, of so few
+    pieces that its index has a short form where it has one.
+    """
+    bases = set()
+    while node.op == "cat":
+        if len(node.inputs) > costs.GPU_RULELESS:
+            return False
+        bases = {_base(operand) for operand in node.inputs}
+        if len(bases) > 1:
+            return False
+        (node,) = bases
+    return node.op in ("input", "result")
+
+
+def _base(node: Node) -> Node:
+    while node.op in MOVES:
+        node = node.inputs[0]
+    return node
+
+
 def _merged(
     node: Node, index: Index, extents: Mapping[Symbol, Expr], hints: Mapping[Symbol, int], depth: int
 ) -> tuple[Node, Index] | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from framefuse.fuse.addressing.indexing import MOVES, Index, Split, operand_index
+from framefuse.fuse.addressing.indexing import MOVES, Index, Split, operand_index, reshaped_index
 from framefuse.fuse.addressing.layout import estimate
 from framefuse.fuse.addressing.one_source import one_source
 from framefuse.fuse.addressing.ranges import ZERO, address, dense_axes, never_negative, row_major
+from framefuse.fuse.grouping.shared_reads import shares
 from framefuse.ir.graph import Node
-from framefuse.ir.numbers import Expr, Symbol
+from framefuse.ir.numbers import Expr, Symbol, expr
 from framefuse.ir.ops import TABLE
 
 Mask = tuple[Expr, ...]  # the point exists where every expression is at least 0
@@ -179,6 +180,9 @@ class Group:
 
     def _pieces(self, cell: Cell) -> tuple[Cell, ...]:
         """Each piece where its own end was not passed and the end of the piece before was."""
+        equal = self._equal_pieces(cell) if self.tiles else None
+        if equal is not None:
+            return equal
         axis, start = cell.node.attr("axis"), ZERO
         kids, ends = [], []
         last = len(cell.node.inputs) - 1
@@ -193,6 +197,23 @@ class Group:
             start = start + operand.shape[axis]
         cell.tests = tuple(ends[:-1])
         return tuple(kids)
+
+    def _equal_pieces(self, cell: Cell) -> tuple[Cell, ...] | None:
+        """All pieces of one size at the place in a piece, under no mask of their own: what several of them read or
+        compute is then one cell. Raises Split where that place is not an axis.
+        """
+        axis, inputs = cell.node.attr("axis"), cell.node.inputs
+        size = inputs[0].shape[axis]
+        if size.constant == 0 or any(operand.shape[axis] is not size for operand in inputs) or not shares(inputs):
+            return None
+        count = expr(len(inputs))
+        number, place = reshaped_index(cell.index[axis : axis + 1], (count * size,), (count, size), self.axes, True)
+        index = (*cell.index[:axis], place, *cell.index[axis + 1 :])
+        if any(not number.symbols.isdisjoint(each.symbols) for each in index):
+            return None
+        ends = [() if never_negative(expr(k) - number, self.axes) else (expr(k) - number,) for k in range(len(inputs))]
+        cell.tests = tuple(ends[:-1])
+        return tuple(self.demand(operand, index, cell.mask) for operand in inputs)
 
     def _indirect(self, cell: Cell) -> tuple[Cell, ...]:
         data, positions = cell.node.inputs

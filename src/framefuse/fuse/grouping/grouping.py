@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import MOVES, Split, operand_index
 from framefuse.fuse.addressing.layout import Order, estimate, preferred_orders
+from framefuse.fuse.addressing.one_source import has_one_source
 from framefuse.fuse.addressing.ranges import ZERO
 from framefuse.fuse.addressing.strided import Strides, View, strided
 from framefuse.fuse.graph.results import wanted
@@ -319,6 +320,7 @@ class Grouping:
         target, weight = self.setting.targets(node.device), self.weights[node]
         most = costs.GPU_WINDOW if target is not None and target.tiles else costs.CPU_WINDOW
         cheap = node.op == "pad" or (weight.time <= most[1] and weight.loads <= costs.TWICE_LOADS[0])
+        cheap = cheap or (node.op == "cat" and cells[0][0].tiles and has_one_source(node))
         if len(cells) > most[0] or not cheap:
             return False
         first = cells[0][1].index
