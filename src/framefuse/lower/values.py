@@ -83,7 +83,7 @@ class Values:
     def _whole(self, shared: AliasSet, path: Path, family: int, node: Node, line: Line | None) -> Node:
         """The contents of the root with ``node`` where the path leads."""
         try:
-            return scatter(self.lowering, path, shared.seen[family], node)
+            return scatter(self.lowering, path, shared.seen[family], node, shared.root in self.inputs)
         except (Inexpressible, Unprovable) as error:
             raise _stop(f"a write goes through a view ({error}) that has no pure form", line) from error
 

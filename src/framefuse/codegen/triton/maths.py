@@ -151,7 +151,10 @@ def tanh(x):
 
 @triton.jit
 def erf(x):
-    """Within 2 ulp: an odd polynomial up to 1, then 1 - 2**P(x) with P fitted to lg(erfc(x))."""
+    """Within 2 ulp: an odd polynomial up to 1, then 1 - 2**P(x) with P fitted to lg(erfc(x)).
+
+    Of Triton's exp and exp2 only the former is no call of libdevice.
+    """
     a = tl.abs(x)
     u = x * x
     p = tl.fma(u, 7.85053708e-05, -0.000800926879)
@@ -167,7 +170,7 @@ def erf(x):
     q = tl.fma(q, y, -0.943868756)
     q = tl.fma(q, y, -1.61238682)
     q = tl.fma(q, y, -0.00377863878)
-    large = 1.0 - tl.exp2(q)
+    large = 1.0 - tl.exp(q * 0.693147182)
     return copysign(tl.where(a > 1.0, large, small), x)
 
 
