@@ -56,3 +56,12 @@ def test_sizes_that_depend_on_values_are_eagers(f, drawn, tmp_path):
         x, n, w = counted(6, 1)
         with pytest.raises(ValueError, match="negative"):
             program(x, n - 4, w)
+
+
+def test_as_many_repeats_as_rows(tmp_path):
+    path = tmp_path / "repeated.so"
+    framefuse.export(lambda x, n: x.repeat_interleave(n, 0), counted(6, 0)[:2], path, dynamic=True)
+    program, (x, n, _) = framefuse.load(path), counted(7, 1)
+    torch.testing.assert_close(program(x, n), x.repeat_interleave(n, 0))
+    with pytest.raises(ValueError, match="do not fit together: 3 is to be == 7"):
+        program(x, n[:3])

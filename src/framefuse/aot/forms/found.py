@@ -49,9 +49,8 @@ def repeat_interleave(
     """Of elements, each so often as a tensor says."""
     if dim is None:
         input, dim = input.reshape(-1), 0
-    if repeats.dim() == 0 or repeats.shape[0] == 1:
-        repeats = repeats.reshape(-1).expand(input.shape[dim])
-    return input.index_select(dim, torch.repeat_interleave(repeats.contiguous()))
+    each = repeats.reshape(-1).expand(input.shape[dim])  # an error where they are neither one nor as many
+    return input.index_select(dim, torch.repeat_interleave(each.contiguous()))
 
 
 @form(torch.bincount, torch.Tensor.bincount, where=lambda given: given["weights"] is not None)
