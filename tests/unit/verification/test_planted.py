@@ -128,7 +128,7 @@ FAULTS = {
         lambda x: torch.roll(x.cos(), 1, 0) * 3, lambda: (_x(6),), "lower", "roll",
     ),
     "a write is not seen in what it is a part of": Fault(
-        lambda patch: [patch.setattr(room, "scatter", lambda builder, path, contents, new: contents)
+        lambda patch: [patch.setattr(room, "scatter", lambda builder, path, contents, new, given: contents)
                        for room in (aliases, indexing, values, diagonals)],
         lambda x: _written_in_part(x) * 2, lambda: (_x(3, 4),), "lower", "add_",
     ),
