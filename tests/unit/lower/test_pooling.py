@@ -209,6 +209,22 @@ def test_what_lies_beside_a_point_is_weighed_without_checks(monkeypatch):
         assert kernels and not any("check(" in kernel_text(kernel) for kernel in kernels)
 
 
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_a_picture_that_keeps_its_size_has_eagers_infinities(mode, monkeypatch):
+    monkeypatch.setattr(interpolation, "REPEATED", {})
+
+    def program(x):
+        return F.interpolate(x, size=(6, 5), mode=mode)
+
+    fast = framefuse.compile(program)
+    for shape in ((2, 3, 4, 7), (2, 3, 6, 5), (1, 3, 8, 4), (4, 3, 6, 5)):
+        x = torch.randn(shape)
+        if shape[2:] == (6, 5):
+            x[0, 1, 2, 3], x[0, 0, 5, 4] = torch.inf, -torch.inf
+        torch.testing.assert_close(fast(x), program(x), equal_nan=True)
+    assert fast.hits >= 1
+
+
 def test_averages_to_sizes_that_divide_the_picture_are_kernels(monkeypatch):
     monkeypatch.setattr(pooling, "EQUAL", {})
     for size, shapes in ((7, ((2, 3, 14, 28), (1, 3, 7, 21))), ((4, None), ((2, 3, 8, 5),)), ((2, 1), ((2, 3, 6, 5),))):
