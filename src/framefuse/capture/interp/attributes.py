@@ -413,7 +413,7 @@ class Attributes:
         on_class = type_get(kind, name)
         if on_class is type_get(torch.Tensor, name):
             if wraps and name in METADATA:
-                return (self._outer(holder, name),)
+                return (outer(self.recorder.sources, self.recorder.wrappers.get(id(holder)), holder, name),)
             if on_class is MISSING or name == "__class__" or as_torch_does(kind):
                 return MISSING
             return (getattr(holder, name),)  # the class is asked for what torch has as a function
@@ -423,16 +423,6 @@ class Attributes:
         if not hasattr(described, "__set__") and name in object.__getattribute__(holder, "__dict__"):
             return MISSING
         return self._class_value(frame, holder, kind, name, on_class)
-
-    def _outer(self, wrapper: torch.Tensor, name: str) -> Value:
-        """What is known of a tensor that wraps others, which stays for one object."""
-        recorder, made = self.recorder, self.recorder.wrappers.get(id(wrapper))
-        if made is not None and name == "shape":
-            return torch.Size(made[1])
-        source = recorder.sources.source_of(wrapper)
-        if source is not None:
-            recorder.sources.fact(source, "is", wrapper, id(wrapper))
-        return outer(wrapper, name)
 
     # Writes ---------------------------------------------------------------------------------------------------------
 

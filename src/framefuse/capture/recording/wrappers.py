@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import torch
 
+from framefuse.capture.facts.sources import Sources
 from framefuse.ir.values import Value
 
 # What torch keeps of the outer tensor, which never changes for one object.
@@ -19,7 +20,14 @@ def wraps_others(kind: type) -> bool:
     return own and issubclass(kind, torch.Tensor) and hasattr(kind, "__tensor_flatten__")
 
 
-def outer(wrapper: torch.Tensor, name: str) -> Value:
-    """What torch says of the outer tensor; the class is not asked."""
+def outer(sources: Sources, made: tuple[torch.Tensor, Value] | None, wrapper: torch.Tensor, name: str) -> Value:
+    """What torch says of the outer tensor, which stays for one object; the class is not asked. ``made`` is what is
+    known of one that the program made.
+    """
+    if made is not None and name == "shape":
+        return torch.Size(made[1])
+    source = sources.source_of(wrapper)
+    if source is not None:
+        sources.fact(source, "is", wrapper, id(wrapper))
     with torch._C.DisableTorchFunction():
         return getattr(wrapper, name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import MOVES, Split, operand_index
-from framefuse.fuse.addressing.layout import Order, estimate, preferred_orders
+from framefuse.fuse.addressing.layout import Order, preferred_orders
 from framefuse.fuse.addressing.one_source import has_one_source
 from framefuse.fuse.addressing.ranges import ZERO
 from framefuse.fuse.addressing.strided import Strides, View, strided
@@ -27,6 +27,7 @@ from framefuse.fuse.grouping.reductions import (
     reads_across,
     reads_reduction,
 )
+from framefuse.fuse.grouping.small_tables import is_table
 from framefuse.fuse.grouping.work import NUMBER, Weight, points, weights
 from framefuse.fuse.setting import Setting
 from framefuse.ir.graph import Graph, Node
@@ -345,18 +346,12 @@ class Grouping:
         return spent > costs.REPEATED_WORK + costs.KEPT_ELEMENT * points(node, self.graph.hints)
 
     def is_table(self, node: Node, users: dict[Group, list[Cell]]) -> bool:
-        """Whether a CPU repeats short rows of positions for many others, as those of ``torch.eye(3)``: from memory
-        they are read as one row.
-        """
-        target, weight, hints = self.setting.targets(node.device), self.weights[node], self.graph.hints
-        if target is None or target.tiles or weight is NUMBER or weight.loads or TABLE[node.op].kind != "pointwise":
-            return False
-        size = points(node, hints)
-        last = estimate(node.shape[-1], hints) if node.shape else 0
-        if not 1 < last < min(size, costs.CPU_TABLE_ROW) or size > costs.CPU_TABLE:
+        """Whether a CPU reads the value from memory as a table of few short rows."""
+        target, weight = self.setting.targets(node.device), self.weights[node]
+        if target is None or target.tiles or weight is NUMBER or weight.loads:
             return False
         visits = (self.visits(group, cell) for group, cells in users.items() for cell in cells)
-        return all(count >= costs.RARE * size for count in visits)
+        return is_table(node, visits, self.graph.hints)
 
     def visits(self, group: Group, cell: Cell) -> int:
         """How often a kernel evaluates the cell: once for each point of the loops down to the last that it needs."""
