@@ -1,4 +1,4 @@
-"""Tells classes of C code from those that a program defines, whichever of CPython's own lie on the heap."""
+"""Tells classes of C code from those that a program defines, and those whose objects are what they contain."""
 
 from __future__ import annotations
 
