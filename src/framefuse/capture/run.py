@@ -34,6 +34,7 @@ from framefuse.capture.callables.native_calls import Natives
 from framefuse.capture.callables.operations import Operations
 from framefuse.capture.exits import buckets
 from framefuse.capture.exits.machine_exits import Exits
+from framefuse.capture.interp.attribute_writes import AttributeWrites
 from framefuse.capture.interp.attributes import Attributes
 from framefuse.capture.interp.calls import Calls
 from framefuse.capture.interp.generators import Generators
@@ -50,6 +51,7 @@ def interpreter(recorder: Recorder, points: Breaks | None) -> Machine:
     triton_kernels.meet()
     machine.exits = Exits(machine, points)
     machine.attributes = Attributes(machine)
+    machine.attribute_writes = AttributeWrites(machine)
     machine.operations = Operations(machine)
     machine.natives = Natives(machine)
     machine.calls = Calls(machine)

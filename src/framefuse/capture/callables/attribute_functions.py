@@ -70,7 +70,7 @@ def _setattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
     if len(args) != 3 or not is_a(args[1], str):
         return MISSING
     frame.stack.append(None)
-    return machine.attributes.store(frame, args[0], plain_number(args[1]), args[2])
+    return machine.attribute_writes.store(frame, args[0], plain_number(args[1]), args[2])
 
 
 @special(delattr)
@@ -78,7 +78,7 @@ def _delattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
     if len(args) != 2 or not is_a(args[1], str):
         return MISSING
     frame.stack.append(None)
-    return machine.attributes.delete(frame, args[0], plain_number(args[1]))
+    return machine.attribute_writes.delete(frame, args[0], plain_number(args[1]))
 
 
 @special(object.__getattribute__, ("__getattribute__", object))
@@ -127,7 +127,7 @@ def _object_setattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Key
     if len(args) != 3 or issubclass(type(args[0]), (torch.Tensor, type, types.ModuleType)):
         return MISSING
     frame.stack.append(None)
-    return machine.attributes.generic_store(frame, args[0], type(args[0]), args[1], args[2])
+    return machine.attribute_writes.generic_store(frame, args[0], type(args[0]), args[1], args[2])
 
 
 @special(object.__delattr__, ("__delattr__", object))
@@ -135,7 +135,7 @@ def _object_delattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Key
     if len(args) != 2 or is_a(args[0], (torch.Tensor, type, types.ModuleType)):
         return MISSING
     frame.stack.append(None)
-    return machine.attributes.generic_delete(frame, *args)
+    return machine.attribute_writes.generic_delete(frame, *args)
 
 
 @special(torch.nn.Module.__setattr__)
@@ -143,7 +143,7 @@ def _module_setattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Key
     if len(args) != 3 or kwargs:
         return MISSING
     frame.stack.append(None)
-    return machine.attributes.store_in_module(frame, *args)
+    return machine.attribute_writes.store_in_module(frame, *args)
 
 
 @special(torch.nn.Module.__getattr__)

@@ -1,4 +1,4 @@
-"""Reads and writes attributes as the language does, with a fact for each thing that decided the outcome."""
+"""Reads attributes as the language does, with a fact for each thing that decided the outcome."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ import torch
 
 from framefuse.capture.facts.atoms import CARRIED
 from framefuse.capture.facts.kinds import is_plain
-from framefuse.capture.facts.numbers import TRACKED, bare, plain_number
+from framefuse.capture.facts.numbers import TRACKED, plain_number
 from framefuse.capture.facts.sources import place_of
 from framefuse.capture.interp import stacks
-from framefuse.capture.interp.continuations import DROP, AskGetattr, PushCached
+from framefuse.capture.interp.continuations import AskGetattr, PushCached
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program.frame import Frame, FrameView
 from framefuse.capture.program.leaves import runs_natively
 from framefuse.capture.program.lookups import python_method, type_get
-from framefuse.capture.program.markers import MISSING, Outcome
+from framefuse.capture.program.markers import MISSING
 from framefuse.capture.program.services import Found
 from framefuse.capture.program.tracebacks import variables
 from framefuse.capture.recording.functional_collectives import WAITING, waited
+from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.saved import SAVED
 from framefuse.capture.recording.tensors import is_held
 from framefuse.capture.recording.wrappers import METADATA, outer, wraps_others
-from framefuse.ir.classes import PLAIN_TENSORS, as_torch_does, written_in_c
+from framefuse.ir.classes import PLAIN_TENSORS, as_torch_does
 from framefuse.ir.facts import Source
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords, Value
@@ -51,12 +52,10 @@ def _is_property(described: type) -> bool:
 
 PLAIN_GETTER = type_get(property, "__get__")
 PLAIN_LOOKUP = object.__getattribute__
-SETTERS = (object.__setattr__, types.SimpleNamespace.__setattr__, BaseException.__setattr__)
-DELETERS = (object.__delattr__, types.SimpleNamespace.__delattr__, torch.nn.Module.__delattr__)
 
 
 class Attributes:
-    """The attribute protocol of the interpreter."""
+    """How the interpreter reads attributes."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -228,7 +227,7 @@ class Attributes:
             return (contents.item(holder, place, tuple.__getitem__(holder, place)),)
         getter = python_method(type(on_class), "__get__")
         if getter is not None:
-            on_class = self._of_class(kind, name, on_class)
+            on_class = held_by_class(self.recorder, kind, name, on_class)
             return self._computed(frame, holder, kind, name, getter, (on_class, holder, kind))
         known = sources.knows(holder)
         try:
@@ -259,12 +258,12 @@ class Attributes:
             return self.machine.calls.call(frame, on_class.func, (holder,), {}, PushCached(holder, name))
         getter = python_method(described, "__get__")
         if getter is not None:
-            on_class = self._of_class(kind, name, on_class)
+            on_class = held_by_class(self.recorder, kind, name, on_class)
             return self._computed(frame, holder, kind, name, getter, (on_class, holder, kind))
         self._hold_cached(kind, name, on_class)
         if described in C_DESCRIPTORS or hasattr(described, "__get__"):
             return (getattr(holder, name),)
-        return (self._of_class(kind, name, on_class),)
+        return (held_by_class(self.recorder, kind, name, on_class),)
 
     def _hold_cached(self, kind: type, name: str, function: Value) -> None:
         """A function with a cache that lies on a class, of which the fact on the class's version says which it is."""
@@ -280,17 +279,6 @@ class Attributes:
             return self.machine.calls.call(frame, method.fget, (holder,), {})
         return self._class_value(frame, holder, kind, name, method)
 
-    def _of_class(self, kind: type, name: str, value: Value) -> Value:
-        """A plain value that lies on a class; the fact on the class's version fixes which."""
-        sources = self.recorder.sources
-        if not self.recorder.alive or is_a(value, (bool, str, type(None), types.FunctionType, type)):
-            return value
-        if sources.is_made(kind):
-            kind = next(base for base in kind.__mro__ if name in vars(base))
-            if sources.is_made(kind):
-                return value
-        return sources.read_at(sources.root(kind), (id(kind), "type_attr", name), "type_attr", name, value, CARRIED)
-
     def _class_attribute(self, frame: Frame, holder: type, name: str) -> Found:
         sources = self.recorder.sources
         sources.guard_version(holder)
@@ -303,13 +291,13 @@ class Attributes:
         on_class = type_get(holder, name)
         getter = python_method(type(on_class), "__get__") if on_class is not MISSING else None
         if getter is not None:
-            on_class = self._of_class(holder, name, on_class)
+            on_class = held_by_class(self.recorder, holder, name, on_class)
             return self.machine.calls.call(frame, getter, (on_class, None, holder), {})
         value = getattr(holder, name)
         if value is on_class:
-            return (self._of_class(holder, name, value),)
+            return (held_by_class(self.recorder, holder, name, value),)
         if on_class is MISSING and value is type_get(meta, name):
-            return (self._of_class(meta, name, value),)
+            return (held_by_class(self.recorder, meta, name, value),)
         if name == "__dict__" and any(source.kind == "type_attr" for source in self.recorder.moving):
             self.recorder.kill("argument", "all attributes of a class")
         return (value,)
@@ -361,7 +349,7 @@ class Attributes:
             if type(on_class) is types.FunctionType and not of_class:
                 return (types.MethodType(on_class, target),)
             value = getattr(holder, name)
-            return (self._of_class(base, name, value) if value is on_class else value,)
+            return (held_by_class(self.recorder, base, name, value) if value is on_class else value,)
         return (getattr(holder, name),)
 
     def _tensor_attribute(self, holder: Value, name: str, frame: Frame) -> Found:
@@ -391,7 +379,7 @@ class Attributes:
             if name in state:
                 free = (type(state[name]) in (int, float) and name in frame.code.stores) or CARRIED
                 value = sources.read(holder, "attr", name, state[name], free)
-                made = self._is_made_tensor(holder) or id(holder) in recorder.wrappers
+                made = is_made_tensor(recorder, holder) or id(holder) in recorder.wrappers
                 if not sources.knows(holder) and name != "_is_param" and not made:
                     recorder.kill("tensor-attribute", name)
                 return (value,)
@@ -424,176 +412,19 @@ class Attributes:
             return MISSING
         return self._class_value(frame, holder, kind, name, on_class)
 
-    # Writes ---------------------------------------------------------------------------------------------------------
 
-    def store(self, frame: Frame, holder: Value, name: str, value: Value) -> Outcome:
-        """``holder.name = value``; SWITCH after a frame was entered that does it (its value is to be dropped)."""
-        kind = type(holder)
-        recorder = self.recorder
-        if kind in TRACKED:
-            setattr(plain_number(holder), name, value)  # raises what a plain number raises
-        if issubclass(kind, (torch.Tensor, type)):
-            if issubclass(kind, type) or type_get(kind, name) is MISSING:
-                self._store_outside(holder, name, value)
-                return None
-            on_class = type_get(kind, name)
-            if is_held(kind) and not hasattr(type(on_class), "__set__"):
-                self._store_outside(holder, name, value)
-                return None
-            if type(on_class) is property and is_a(on_class.fset, types.FunctionType) and is_held(kind):
-                recorder.sources.guard_type(holder)
-                recorder.sources.guard_version(kind)
-                return self.machine.calls.call(frame, on_class.fset, (holder, value), {}, DROP)
-            return self._store_in_tensor(frame, holder, name, value)
-        if type(holder) is types.ModuleType:
-            recorder.sources.root(holder)
-            recorder.journal.place("attr", holder, name, value, holder.__dict__.get(name, MISSING))
-            setattr(holder, name, bare(value))
-            return None
-        recorder.sources.guard_version(kind)
-        own = type_get(kind, "__setattr__")
-        if own is torch.nn.Module.__setattr__:
-            return self.store_in_module(frame, holder, name, value)
-        if type(own) is types.FunctionType and not runs_natively(own):
-            recorder.sources.guard_type(holder)
-            return self.machine.calls.call(frame, own, (holder, name, value), {}, DROP)
-        if kind is threading.local:
-            if recorder.sources.knows(holder):
-                recorder.journal.place("local", holder, name, value, getattr(holder, name, MISSING))
-                value = bare(value)
-            setattr(holder, name, value)
-            return None
-        if own not in SETTERS:
-            if recorder.sources.knows(holder):
-                (value,) = recorder.refuse_write(f"{kind.__name__}.{name}", value)
-            setattr(holder, name, plain_number(value))
-            return None
-        return self.generic_store(frame, holder, kind, name, value)
+def held_by_class(recorder: Recorder, kind: type, name: str, value: Value) -> Value:
+    """A plain value that lies on a class; the fact on the class's version fixes which."""
+    sources = recorder.sources
+    if not recorder.alive or is_a(value, (bool, str, type(None), types.FunctionType, type)):
+        return value
+    if sources.is_made(kind):
+        kind = next(base for base in kind.__mro__ if name in vars(base))
+        if sources.is_made(kind):
+            return value
+    return sources.read_at(sources.root(kind), (id(kind), "type_attr", name), "type_attr", name, value, CARRIED)
 
-    def _store_in_tensor(self, frame: Frame, holder: Value, name: str, value: Value) -> Outcome:
-        """``grad`` is a place of a tensor that existed before; any other attribute is set by an opaque step."""
-        recorder = self.recorder
-        known = recorder.alive and recorder.sources.knows(holder)
-        if name == "grad" and known and (value is None or is_a(value, torch.Tensor)):
-            with torch._C.DisableTorchFunction():
-                before = holder.grad
-                holder.grad = value
-            recorder.journal.place("grad", holder, None, value, before if before is not None else MISSING)
-            return None
-        self.machine.natives.call(frame, setattr, (holder, name, value), {}, DROP)
-        return None
 
-    def _is_made_tensor(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor was made in this call: what the program hangs onto it is made again with it."""
-        return id(tensor) in self.recorder.numbers and not self.recorder.sources.knows(tensor)
-
-    def _store_outside(self, holder: Value, name: str, value: Value) -> None:
-        """A new attribute of a tensor, or one of a class, whose every change voids what is known of its instances."""
-        recorder = self.recorder
-        tensor = is_a(holder, torch.Tensor) and is_held(type(holder))
-        if tensor and recorder.sources.knows(holder):
-            before = object.__getattribute__(holder, "__dict__").get(name, MISSING)
-            recorder.journal.place("attr", holder, name, value, before)
-        elif tensor and self._is_made_tensor(holder):
-            object.__getattribute__(holder, "__dict__")[name] = value
-            return
-        elif recorder.sources.is_made(holder):
-            value = plain_number(value)
-            if type(value) is types.FunctionType and not recorder.sources.knows(value):
-                recorder.sources.note_made(value)
-        else:
-            (value,) = recorder.refuse_write(f"{getattr(holder, '__name__', type(holder).__name__)}.{name}", value)
-        setattr(holder, name, bare(value))
-
-    def generic_store(self, frame: Frame, holder: Value, kind: type, name: str, value: Value) -> Outcome:
-        """As object.__setattr__."""
-        recorder = self.recorder
-        on_class = type_get(kind, name)
-        known = recorder.sources.knows(holder)
-        if known:
-            recorder.sources.guard_type(holder)
-        setter = on_class.fset if type(on_class) is property else None
-        if is_a(setter, types.FunctionType) and not runs_natively(setter):
-            return self.machine.calls.call(frame, on_class.fset, (holder, value), {}, DROP)
-        if on_class is not MISSING and hasattr(type(on_class), "__set__"):
-            setter = python_method(type(on_class), "__set__")
-            if setter is not None:
-                on_class = self._of_class(kind, name, on_class)
-                return self.machine.calls.call(frame, setter, (on_class, holder, value), {}, DROP)
-            if known and type(on_class) is types.MemberDescriptorType and not written_in_c(kind):
-                recorder.journal.place("slot", holder, name, value, getattr(holder, name, MISSING))
-            elif known:
-                (value,) = recorder.refuse_write(f"{kind.__name__}.{name}", value)
-            keeps = type(on_class) is types.MemberDescriptorType and not written_in_c(kind)
-            object.__setattr__(holder, name, bare(value) if known else value if keeps else plain_number(value))
-            return None
-        if known and kind.__dictoffset__:  # else it takes no attribute
-            before = object.__getattribute__(holder, "__dict__").get(name, MISSING)
-            recorder.journal.place("attr", holder, name, value, before)
-            value = bare(value)
-        object.__setattr__(holder, name, value)
-        return None
-
-    def store_in_module(self, frame: Frame, holder: Value, name: str, value: Value) -> Outcome:
-        recorder = self.recorder
-        if not recorder.sources.knows(holder):
-            torch.nn.Module.__setattr__(holder, name, value)
-            return None
-        state = holder.__dict__
-        registered = any(name in state.get(part, ()) for part in ("_parameters", "_modules"))
-        if is_a(value, (torch.Tensor, torch.nn.Module)):  # no other object is asked for its class
-            registered = registered or isinstance(value, (torch.nn.Parameter, torch.nn.Module))
-        if registered or (is_a(value, torch.Tensor) and getattr(value, "_is_buffer", False)):
-            (value,) = recorder.refuse_write(f"{type(holder).__name__}.{name}", value)
-            torch.nn.Module.__setattr__(holder, name, value)
-            return None
-        buffers = state.get("_buffers", {})
-        if name in buffers:
-            content = recorder.sources.read(holder, "attr", "_buffers", buffers)
-            recorder.journal.place("item", content, name, value, buffers[name])
-            torch.nn.Module.__setattr__(holder, name, value)
-            return None
-        for part in MODULE_PARTS:
-            if part in state:
-                recorder.contents.guard_membership(recorder.sources.read(holder, "attr", part, state[part]), name)
-        return self.generic_store(frame, holder, type(holder), name, value)
-
-    def delete(self, frame: Frame, holder: Value, name: str) -> Outcome:
-        """``del holder.name``."""
-        recorder = self.recorder
-        kind = type(holder)
-        if kind in TRACKED:
-            delattr(plain_number(holder), name)
-        own = python_method(kind, "__delattr__")
-        if own is not None:
-            return self.machine.calls.call(frame, own, (holder, name), {}, DROP)
-        if issubclass(kind, (torch.Tensor, type, types.ModuleType)) or type_get(kind, "__delattr__") not in DELETERS:
-            recorder.kill("write", f"{kind.__name__}.{name}")
-            delattr(holder, name)
-            return None
-        return self.generic_delete(frame, holder, name)
-
-    def generic_delete(self, frame: Frame, holder: Value, name: str) -> Outcome:
-        """As object.__delattr__."""
-        sources, contents, kind = self.recorder.sources, self.recorder.contents, type(holder)
-        sources.guard_version(kind)
-        on_class = type_get(kind, name)
-        deleter = on_class.fdel if type(on_class) is property else None
-        if is_a(deleter, types.FunctionType) and not runs_natively(deleter):
-            return self.machine.calls.call(frame, on_class.fdel, (holder,), {}, DROP)
-        if sources.knows(holder):
-            sources.guard_type(holder)
-            state = sources.instance_dict(holder) if kind.__dictoffset__ else None
-            if on_class is not MISSING and hasattr(type(on_class), "__set__"):
-                if type(on_class) is not types.MemberDescriptorType or not hasattr(holder, name):
-                    self.recorder.kill("write", f"{kind.__name__}.{name}")
-                elif self.recorder.alive:
-                    sources.read(holder, "getattr", name, getattr(holder, name))  # it was there
-                    self.recorder.journal.place("delslot", holder, name, MISSING, getattr(holder, name))
-            elif state is None or name not in state[0]:
-                self.recorder.kill("write", f"{kind.__name__}.{name}")
-            else:
-                contents.guard_membership(state[0], name)
-                self.recorder.journal.place("delattr", holder, name, MISSING, state[0][name])
-        object.__delattr__(holder, name)
-        return None
+def is_made_tensor(recorder: Recorder, tensor: torch.Tensor) -> bool:
+    """Whether a tensor was made in this call: what the program hangs onto it is made again with it."""
+    return id(tensor) in recorder.numbers and not recorder.sources.knows(tensor)

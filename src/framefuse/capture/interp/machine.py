@@ -15,6 +15,7 @@ from framefuse.capture.program.host import HOST
 from framefuse.capture.program.markers import DONE, MISSING, Outcome
 from framefuse.capture.program.services import (
     AttributeProtocol,
+    AttributeWriteProtocol,
     CallProtocol,
     ExitProtocol,
     GeneratorProtocol,
@@ -81,6 +82,7 @@ class Machine:
     """
 
     attributes: AttributeProtocol
+    attribute_writes: AttributeWriteProtocol
     calls: CallProtocol
     natives: NativePolicy
     operations: OperatorProtocol
@@ -296,7 +298,8 @@ class Machine:
         self.exits.release()
         self.recorder.detach()
         if not self.recorder.generators:
-            del self.attributes, self.calls, self.natives, self.operations, self.generators, self.exits
+            del self.attributes, self.attribute_writes, self.calls, self.natives, self.operations
+            del self.generators, self.exits
 
     def push(self, frame: Frame) -> None:
         """Enters a frame."""

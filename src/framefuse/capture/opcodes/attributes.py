@@ -101,12 +101,12 @@ def load_super(machine: Machine, frame: Frame, argument: int) -> Outcome:
 @handles("STORE_ATTR")
 def store_attr(machine: Machine, frame: Frame, argument: int) -> Outcome:
     holder = frame.stack.pop()
-    return machine.attributes.store(frame, holder, frame.code.names[argument], frame.stack.pop())
+    return machine.attribute_writes.store(frame, holder, frame.code.names[argument], frame.stack.pop())
 
 
 @handles("DELETE_ATTR")
 def delete_attr(machine: Machine, frame: Frame, argument: int) -> Outcome:
-    return machine.attributes.delete(frame, frame.stack.pop(), frame.code.names[argument])
+    return machine.attribute_writes.delete(frame, frame.stack.pop(), frame.code.names[argument])
 
 
 @handles("BINARY_SUBSCR")
