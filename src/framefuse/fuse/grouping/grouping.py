@@ -9,14 +9,12 @@ from dataclasses import dataclass, field
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import MOVES, Split, operand_index
 from framefuse.fuse.addressing.layout import Order, preferred_orders
-from framefuse.fuse.addressing.one_source import has_one_source
 from framefuse.fuse.addressing.ranges import ZERO
 from framefuse.fuse.addressing.strided import Strides, View, strided
 from framefuse.fuse.graph.results import wanted
 from framefuse.fuse.grouping import kept
 from framefuse.fuse.grouping.call_views import CallViews
 from framefuse.fuse.grouping.cells import Cell, Group, scanned_axes
-from framefuse.fuse.grouping.coordinates import divided, loops_of
 from framefuse.fuse.grouping.groups import Groups, strides_of
 from framefuse.fuse.grouping.precedence import Precedence
 from framefuse.fuse.grouping.products import product_order, product_view
@@ -27,7 +25,7 @@ from framefuse.fuse.grouping.reductions import (
     reads_across,
     reads_reduction,
 )
-from framefuse.fuse.grouping.small_tables import is_table
+from framefuse.fuse.grouping.repeats import Repeats
 from framefuse.fuse.grouping.work import NUMBER, Weight, points, weights
 from framefuse.fuse.setting import Setting
 from framefuse.ir.graph import Graph, Node
@@ -69,6 +67,7 @@ class Grouping:
         self.orders: dict[Node, Order] = {**preferred_orders(self.graph), **self.output_orders}
         self.weights: dict[Node, Weight] = weights(self.graph)
         called = (operand for node in self.graph.nodes if node.op == "library" for operand in node.inputs)
+        self.repeats = Repeats(self.setting, self.weights, self.graph.hints, self.strides_of)
         self.fixed: set[Node] = {*self.output_orders, *called}  # whose layout is eager's
         self.position = {node: number for number, node in enumerate(self.graph.nodes)}
         self.callers: dict[Symbol, Node] = {symbol: result.inputs[0] for symbol, result, _ in self.graph.bound}
@@ -132,11 +131,11 @@ class Grouping:
             self.scatter(node)
         elif TABLE[node.op].kind == "scan":
             self.scan(node, users, required)
-        elif self.divides(node, users):
+        elif self.repeats.divides(node, users):
             self.keep(node, users, kept.DIVIDED, apart=True)
-        elif self.is_table(node, users):
+        elif self.repeats.is_table(node, users):
             self.keep(node, users, kept.TABLED, apart=True)
-        elif not required and self.is_wide_window(node, users):
+        elif not required and self.repeats.is_wide_window(node, users):
             self.keep(node, users, kept.why_kept(node, users), apart=True)
         elif not required and self.may_inline(node, users):
             for group, cells in users.items():
@@ -246,116 +245,12 @@ class Grouping:
     # ---- kernels
 
     def may_inline(self, node: Node, users: dict[Group, list[Cell]]) -> bool:
-        """Whether computing ``node`` wherever it is used beats keeping it in memory."""
-        weight = self.weights[node]
+        """Whether ``node`` is computed wherever it is used, and not kept in memory."""
         if any(len(group.cells) > costs.KERNEL_CELLS for group in users):
             return False
         if TABLE[node.op].kind == "reduce":
             return len(users) == 1 and all(self.may_reduce(g, cells) for g, cells in users.items())
-        if node.op in ("full", "iota") or self.widens_memory(node):
-            return True
-        cells = [(group, cell) for group, uses in users.items() for cell in uses]
-        if len(cells) == 1 and not any(symbol.name.startswith("@t") for p in cells[0][1].index for symbol in p.symbols):
-            group, cell = cells[0]
-            repeated = self.visits(group, cell) - points(node, self.graph.hints)
-            return repeated <= 0 or weight.time <= costs.REPEATED or weight.time * repeated < costs.REPEATED_WORK
-        if weight.loads == 0 and weight.time < costs.ANYWHERE:
-            return True
-        if len(users) == 1 and (self.slides(node, cells) or self.is_passed_on(node, cells)):
-            return True
-        if len(cells) == len(users) and self.saves_memory(node, users):
-            return True
-        loads = costs.TWICE_LOADS
-        if len(users) == 1 and len(cells) <= costs.TWICE_CELLS:
-            if weight.loads <= loads[0] and weight.time <= costs.TWICE_IN_ONE:
-                return True
-        if len(users) == 2 and len(cells) == 2:
-            if (weight.loads <= loads[1] and weight.time <= costs.TWICE_IN_TWO) or self.widens(node):
-                return True
-        repeated = sum(self.visits(group, cell) for group, cell in cells[1:])
-        return weight.loads <= loads[1] and weight.time * repeated < costs.REPEATED_WORK
-
-    def is_wide_window(self, node: Node, users: Iterable[Group]) -> bool:
-        """Whether a GPU computes a value from so many elements that the loops of a reduction, or a kernel that has much
-        to do already, would be slow with it.
-        """
-        target = self.setting.targets(node.device)
-        if target is None or not target.tiles or TABLE[node.op].kind != "pointwise":
-            return False
-        wide = self.weights[node].loads >= costs.GPU_WIDE_WINDOW
-        return wide and any(group.reduces or len(group.cells) > costs.GPU_WIDE_WINDOW_CELLS for group in users)
-
-    def widens_memory(self, node: Node) -> bool:
-        """Whether a value is a narrower one in more bytes: a GPU keeps the narrower one, if either has to be kept."""
-        target = self.setting.targets(node.device)
-        if node.op != "cast" or target is None or not target.tiles:
-            return False
-        narrow = node.inputs[0].dtype
-        return narrow.is_float and node.dtype.is_float and narrow.size < node.dtype.size
-
-    def widens(self, node: Node) -> bool:
-        """Whether a large value is computed from narrower elements at little cost, of no more bytes than its own."""
-        target, weight = self.setting.targets(node.device), self.weights[node]
-        if target is None or target.tiles or weight.time > costs.WIDENED[1]:
-            return False
-        narrow = weight.loads * node.dtype.size > weight.bytes and weight.bytes <= node.dtype.size
-        return narrow and points(node, self.graph.hints) * node.dtype.size >= costs.WIDENED[0]
-
-    def saves_memory(self, node: Node, users: Iterable[Group]) -> bool:
-        """Whether a GPU computes a large value again, in each kernel that reads it, from no more bytes than its own:
-        then it is not written. More is computed again from fewer bytes where a reader does nothing with rows, and so
-        waits for memory.
-        """
-        target, weight = self.setting.targets(node.device), self.weights[node]
-        if target is None or not target.tiles or not weight.loads:
-            return False
-        size = node.dtype.size
-        waits = weight.bytes < size and any(not group.reduces and group.rows is None for group in users)
-        cheap = weight.time <= (costs.GPU_AGAIN_WAITING if waits else costs.GPU_AGAIN_TIME)
-        return cheap and weight.bytes <= size and points(node, self.graph.hints) * size >= costs.GPU_AGAIN
-
-    def slides(self, node: Node, cells: Sequence[tuple[Group, Cell]]) -> bool:
-        """Whether one kernel reads a cheap value at places with constant distances, as the elements of a window: the
-        caches hold what it is computed from.
-        """
-        target, weight = self.setting.targets(node.device), self.weights[node]
-        most = costs.GPU_WINDOW if target is not None and target.tiles else costs.CPU_WINDOW
-        cheap = node.op == "pad" or (weight.time <= most[1] and weight.loads <= costs.TWICE_LOADS[0])
-        cheap = cheap or (node.op == "cat" and cells[0][0].tiles and has_one_source(node))
-        if len(cells) > most[0] or not cheap:
-            return False
-        first = cells[0][1].index
-        pairs = (pair for _, cell in cells[1:] for pair in zip(cell.index, first, strict=True))
-        return all((here - there).constant is not None for here, there in pairs)
-
-    def is_passed_on(self, node: Node, cells: Sequence[tuple[Group, Cell]]) -> bool:
-        """Whether one kernel of a GPU reads rows at positions at several places, as interpolation does: it would load
-        what was kept as often as it loads what lies there.
-        """
-        target, weight = self.setting.targets(node.device), self.weights[node]
-        if node.op != "take" or target is None or not target.tiles or len(cells) > costs.GPU_WINDOW[0]:
-            return False
-        return weight.loads <= 1 and weight.time <= costs.GPU_PASSED_ON
-
-    def divides(self, node: Node, users: dict[Group, list[Cell]]) -> bool:
-        """Whether finding where the value is needed costs a CPU more than keeping it in memory."""
-        target = self.setting.targets(node.device)
-        if target is None or target.tiles or self.weights[node] is NUMBER or TABLE[node.op].kind == "reduce":
-            return False
-        spent = sum(divided(group, cell, self.strides_of) for group, cells in users.items() for cell in cells)
-        return spent > costs.REPEATED_WORK + costs.KEPT_ELEMENT * points(node, self.graph.hints)
-
-    def is_table(self, node: Node, users: dict[Group, list[Cell]]) -> bool:
-        """Whether a CPU reads the value from memory as a table of few short rows."""
-        target, weight = self.setting.targets(node.device), self.weights[node]
-        if target is None or target.tiles or weight is NUMBER or weight.loads:
-            return False
-        visits = (self.visits(group, cell) for group, cells in users.items() for cell in cells)
-        return is_table(node, visits, self.graph.hints)
-
-    def visits(self, group: Group, cell: Cell) -> int:
-        """How often a kernel evaluates the cell: once for each point of the loops down to the last that it needs."""
-        return group.size_hint(loops_of(group, cell.index))
+        return self.repeats.pays(node, users)
 
     def may_reduce(self, group: Group, cells: Sequence[Cell]) -> bool:
         if group.node is not None or group.adds or group.scans or len(cells) != 1:
