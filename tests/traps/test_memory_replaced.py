@@ -81,3 +81,33 @@ def test_gradients_go_where_a_view_lies(function: Callable[[Tensor, Tensor], Any
             yield found, y, y._version, torch.autograd.grad(total, leaf)
 
     hold(Trap(program, traces=4, hits=3))
+
+
+def test_writes_counted_before_a_history_do_not_ask_where_its_view_lies() -> None:
+    def twice(x: Tensor, y: Tensor) -> Tensor:
+        y[y > 0] = 3
+        y += x
+        y.data = x
+        return x * 2
+
+    def then_without_gradients(x: Tensor, y: Tensor) -> Tensor:
+        y[y > 0] = 3
+        y += x
+        with torch.no_grad():
+            y.mul_(2)
+        y.data = x
+        return x * 2
+
+    def program(compiled: Any) -> Iterator[Any]:
+        for function in (twice, then_without_gradients):
+            f = compiled(function)
+            for number, rows in enumerate((2, 3, 2, 3, 4)):
+                generator = torch.Generator().manual_seed(number)
+                leaf, plain = (torch.randn(2, rows, generator=generator, dtype=torch.float64) for _ in "xy")
+                y = plain.t()
+                found = f((leaf.requires_grad_() * 1).t().contiguous(), y)
+                total = sum((part * torch.arange(part.numel()).reshape(part.shape)).sum() for part in (found, y))
+                assert isinstance(total, Tensor)
+                yield found, y, y._version, torch.autograd.grad(total, leaf)
+
+    hold(Trap(program, traces=8, hits=6))

@@ -152,10 +152,12 @@ class Outputs:
             self.found[hidden] = replace(contents, value=hidden, requires_grad=True)
             copy = torch.Tensor.copy_ if self._is_written_itself(value) else ThroughView(torch.Tensor.copy_)
             write = Late(copy, "copy_", (Ref(value), Ref(hidden)), {}, requires_grad=True)
-            self.late.append(write)
-            if bumps > 1:
-                more = Late(torch._C._increment_version, "version", ([Ref(value)] * (bumps - 1),), {})
-                self.late.append(more)
+            behind = self.values.tracked[value]  # a view written behind that gets another history from torch
+            self.late += [*self._counted(value, bumps - 1 - behind), write, *self._counted(value, behind)]
+
+    def _counted(self, value: int, bumps: int) -> list[Late]:
+        """What counts writes of an input that one write stands for."""
+        return [Late(torch._C._increment_version, "version", ([Ref(value)] * bumps,), {})] if bumps > 0 else []
 
     def _is_written_itself(self, value: int) -> bool:
         """Whether the last write to an input that autograd saw was to the input itself, not to a part or another view

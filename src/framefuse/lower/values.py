@@ -20,7 +20,7 @@ Keep = Callable[[Node, Node], Node]  # new contents with the history of those th
 
 class Values:
     """The contents of values by number. ``written`` counts the writes to each input; autograd saw one of those that
-    are ``tracked``.
+    are ``tracked``, with as many counted behind the last that it saw.
     """
 
     def __init__(self, lowering: Lowering, trace: Trace) -> None:
@@ -29,7 +29,7 @@ class Values:
         self.inputs = {entry.value: place for place, entry in enumerate(trace.assumptions.inputs)}
         self.contents: dict[int, Node] = {}
         self.written: dict[int, int] = {}
-        self.tracked: set[int] = set()
+        self.tracked: dict[int, int] = {}
         self.last_write: dict[int, int] = {}  # by storage: the number of the last call that counted a write
         self.last_use = _last_uses(trace)
         self.sets: dict[int, AliasSet] = {}
@@ -78,7 +78,9 @@ class Values:
         if shared.root in self.inputs:
             self.written[shared.root] = self.written.get(shared.root, 0) + counted
             if tracked and meta.family == self.trace.metas[shared.root].family:
-                self.tracked.add(shared.root)
+                self.tracked[shared.root] = 0
+            elif shared.root in self.tracked:
+                self.tracked[shared.root] += counted
 
     def _whole(self, shared: AliasSet, path: Path, family: int, node: Node, line: Line | None) -> Node:
         """The contents of the root with ``node`` where the path leads."""

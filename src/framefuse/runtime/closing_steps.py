@@ -166,10 +166,16 @@ class Closing:
             own = self.carried[place]
             if any(own in derivative.piece.histories for derivative in further):
                 self.before[own] = self._as_it_came(own, ("tensor", own))
-            counts = [number + 1] if [each.name for each in late[number + 1 : number + 2]] == ["version"] else []
-            self.made.update((number, *counts))
-            for each in (number, *counts):
+            around = range(max(number - 1, 0), min(number + 2, len(late)))
+            writes = [each for each in around if each == number or self._counts(late[each], late[number])]
+            self.made.update(writes)
+            for each in writes:
                 self._late(late[each])
+
+    @staticmethod
+    def _counts(late: Late, write: Late) -> bool:
+        """Whether a late call counts writes of the input that another one writes."""
+        return late.name == "version" and write.args[0] in late.args[0]
 
     def _make_first(self, value: int) -> None:
         """Makes a view of an input before what is computed from it is hung into autograd."""
