@@ -235,3 +235,21 @@ def test_memory_that_comes_twice_is_written_through_data() -> None:
             yield positive, y, w._version, torch.autograd.grad(y.sum(), (w, v))
 
     hold(Trap(program, traces=2, hits=3))
+
+
+def test_what_was_detached_twice_stays_without_history_where_it_is_written() -> None:
+    def twice(x: Tensor) -> tuple[Tensor, Tensor]:
+        first = x.clone().detach()
+        second = first.detach()
+        with torch.no_grad():
+            first.add_(2)
+            second[0] = 2
+        return second, x * 2
+
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(twice)
+        for rows in (1, 2, 1, 4):
+            second, product = f(torch.ones(rows, 3, requires_grad=True))
+            yield second, product, second.requires_grad, second._version
+
+    hold(Trap(program, traces=2, hits=2))

@@ -53,6 +53,13 @@ def path_between(node: Node, root: Node) -> Path | None:
     return tuple(reversed(steps))
 
 
+def is_detached(node: Node, root: Node) -> bool:
+    """Whether the views that make ``node`` out of ``root`` are of what was detached on the way."""
+    while node is not root and node.op != "detach":
+        node = node.inputs[0]
+    return node is not root
+
+
 def replay(builder: Builder, path: Path, contents: Node) -> Node:
     """The same views of other contents."""
     for step in path:

@@ -11,7 +11,7 @@ from framefuse.ir.graph import Node
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
 from framefuse.ir.trace import Trace, outside, refs
-from framefuse.lower.aliases import AliasSet, Inexpressible, Path, replay, scatter
+from framefuse.lower.aliases import AliasSet, Inexpressible, Path, is_detached, replay, scatter
 from framefuse.lower.context import Lowering
 
 END = 1 << 60
@@ -47,7 +47,8 @@ class Values:
         path, family = known.place(contents, meta.family)
         if path is not None and meta.family not in known.seen:
             whole = known.seen[family]
-            known.seen[meta.family] = whole if node is contents else self.lowering.detach(whole)
+            alike = node is contents and not is_detached(contents, whole)
+            known.seen[meta.family] = whole if alike else self.lowering.detach(whole)
         known.paths[value] = path
 
     def assign(
