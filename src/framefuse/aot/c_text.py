@@ -44,7 +44,7 @@ def c_text(program: Program, places: list[int], wide: bool) -> str:
         f"#define INPUTS {len(program.inputs)}",
         f"#define OUTPUTS {len(program.results)}",
         f"#define CONSTANTS {len(weights)}",
-        f"#define PACKS {sum(isinstance(step, (MatmulStep, CallStep)) for step in program.plan.steps)}",
+        f"#define PACKS {2 * sum(isinstance(step, (MatmulStep, CallStep)) for step in program.plan.steps)}",
         f"#define WIDE_VECTORS {int(wide)}",
         '#include "runtime.c"',
         '__asm__(".pushsection .rodata\\n.balign 64\\n.globl framefuse_weights\\n.hidden framefuse_weights\\n"',
@@ -481,13 +481,13 @@ class _Writer(Checks):
         yield f"      if (convolution_{dtype}(model, &of, {self.pack(item.weight)})) goto failed; }}"
 
     def pack(self, slot: int) -> int:
-        """The place for the panels of a right factor; -1 where it is no weight."""
+        """The first of two places for the panels of a right factor, plain and of sums; -1 where it is no weight."""
         root = self.root(slot)
         sources = self.program.sources
         if root >= len(sources) or sources[root] < len(self.program.inputs):
             return -1
-        self.packs += 1
-        return self.packs - 1
+        self.packs += 2
+        return self.packs - 2
 
     def finish(self) -> Iterator[str]:
         for k, result in enumerate(self.program.results):

@@ -155,6 +155,26 @@ static void NAMED(copy_lines)(const void *context, int64_t begin, int64_t end, i
     }
 }
 
+/* Memory for a convolution beside its operands: zeros for what lies beyond borders, the bias as wide as panels, and
+ * `more` elements, whose address it returns; NULL where there is none. */
+static REAL *NAMED(edges)(framefuse_model *model, NAMED(convolved) *of, int biased, int64_t more, const REAL **bias)
+{
+    int64_t border = (of->channels + 2 * NAMED(COLUMNS) - 1) / NAMED(COLUMNS) * NAMED(COLUMNS);
+    int64_t wide = biased ? (of->out_channels + 2 * NAMED(COLUMNS) - 1) / NAMED(COLUMNS) * NAMED(COLUMNS) : 0;
+    if (scratch(model, (border + wide + more) * (int64_t)sizeof(REAL)))
+        return NULL;
+    REAL *place = model->scratch;
+    memset(place, 0, (size_t)(border + wide) * sizeof *place);
+    of->zeros = place;
+    place += border;
+    for (int64_t c = 0; of->bias && c < of->out_channels; c++)
+        place[c] = of->bias[c * of->bias_stride];
+    *bias = wide ? place : NULL;
+    return place + wide;
+}
+
+#include "winograd.c"
+
 /* ---- the whole ---------------------------------------------------------------------------------------------------- */
 
 static int64_t NAMED(reach)(int64_t size, int64_t pad, int64_t out, int64_t stride, int64_t taps, int64_t hole)
@@ -184,23 +204,23 @@ static int NAMED(convolution)(framefuse_model *model, const NAMED(convolved) *gi
     if (alone)
         factor.columns = of.channels;
     int64_t panels = NAMED(packed_size)(&factor) * (alone ? 1 : of.groups) + NAMED(COLUMNS);
-    int64_t border = (of.channels + 2 * NAMED(COLUMNS) - 1) / NAMED(COLUMNS) * NAMED(COLUMNS);
-    int64_t bias = of.bias || alone ? (of.out_channels + 2 * NAMED(COLUMNS) - 1) / NAMED(COLUMNS) * NAMED(COLUMNS) : 0;
     int64_t copy = copies ? of.batch * height * width * of.channels + NAMED(COLUMNS) : 0;
-    if (scratch(model, (border + bias + panels + copy) * (int64_t)sizeof(REAL)))
+    if (site >= 0 && NAMED(in_squares)(&of)) {
+        int answer = NAMED(by_squares)(model, &of, &factor, site + 1, threads);
+        if (answer <= 0)
+            return answer;
+    }
+    const REAL *bias;
+    REAL *place = NAMED(edges)(model, &of, of.bias || alone, panels + copy, &bias);
+    if (place == NULL)
         return -1;
-    REAL *place = model->scratch;
-    memset(place, 0, (size_t)(border + bias) * sizeof *place);
-    of.zeros = place;
-    place += border;
-    for (int64_t c = 0; of.bias && c < of.out_channels; c++)
-        place[c] = of.bias[c * of.bias_stride];
-    NAMED(work) work = {NAMED(place_windows), &of, rows, taps, inner, outer, NULL, 0, bias ? place : NULL, of.oc, 0, 0};
-    place += bias;
-
-    work.packed = site < 0 ? NULL : NAMED(packed_weight)(model, site, &factor, alone ? 1 : of.groups, outer * of.wo);
+    NAMED(work) work = {NAMED(place_windows), &of, rows, taps, inner, outer, NULL, 0, bias, of.oc, 0, 0};
+    int64_t each_packed = NAMED(packed_size)(&factor);
+    if (site >= 0)
+        work.packed = NAMED(packed_weight)(model, site, &factor, alone ? 1 : of.groups, outer * of.wo, NAMED(pack),
+                                           each_packed);
     for (int64_t group = 0; work.packed == NULL && group < (alone ? 1 : of.groups); group++, factor.data += outer * of.wo)
-        NAMED(pack)(&factor, place + group * NAMED(packed_size)(&factor));
+        NAMED(pack)(&factor, place + group * each_packed);
     work.packed = work.packed ? work.packed : place;
     place += panels;
 
@@ -226,7 +246,6 @@ static int NAMED(convolution)(framefuse_model *model, const NAMED(convolved) *gi
         each(model, NAMED(depthwise), &work, of.batch * of.out_height, threads);
         return 0;
     }
-    int64_t each_packed = NAMED(packed_size)(&factor);
     for (int64_t group = 0; group < of.groups; group++) {
         NAMED(tiles)(model, &work, threads);
         of.x += inner;

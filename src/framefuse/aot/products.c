@@ -193,21 +193,22 @@ static void NAMED(pack)(const NAMED(factor) *b, REAL *to)
         NAMED(pack_panel)(b, first, to + first * deep);
 }
 
-/* The panels of a weight, one group of columns behind the other; NULL where they are to be packed for this call: another
- * piece of the weight came first, or there is no memory. */
+typedef void NAMED(packing)(const NAMED(factor) *, REAL *to);
+
+/* The panels of a weight, one group of columns behind the other, each of so many elements as `each` says; NULL where
+ * they are to be packed for this call: another piece of the weight came first, or there is no memory. */
 static const REAL *NAMED(packed_weight)(framefuse_model *model, int place, const NAMED(factor) *b, int64_t groups,
-                                        int64_t apart)
+                                        int64_t apart, NAMED(packing) *pack_one, int64_t each)
 {
     const int64_t shape[] = {groups, apart, b->taps_h, b->taps_w, b->depth, b->columns, b->sh, b->sw, b->sk, b->sn};
     pack *known = model->replaced ? &model->packs[place] : &shared_packs[place];
     if (__atomic_load_n(&known->panels, __ATOMIC_ACQUIRE) == NULL) {
         pthread_mutex_lock(&packing);
-        int64_t each = NAMED(packed_size)(b);
         REAL *panels = known->panels == NULL ? room(groups * each * (int64_t)sizeof(REAL)) : NULL;
         if (panels != NULL) {
             NAMED(factor) part = *b;
             for (int64_t group = 0; group < groups; group++, part.data += apart)
-                NAMED(pack)(&part, panels + group * each);
+                pack_one(&part, panels + group * each);
             known->data = b->data;
             memcpy(known->shape, shape, sizeof shape);
             __atomic_store_n(&known->panels, panels, __ATOMIC_RELEASE);
@@ -435,7 +436,7 @@ static int NAMED(product)(framefuse_model *model, const NAMED(operands) *given, 
     NAMED(batched) all = {model, &of, NULL, NULL, 0, 0, of.depth};
     if (site >= 0 && of.batch == 1) {
         NAMED(factor) factor = {of.b, 1, 1, of.depth, of.n, 0, 0, of.bk, of.bn};
-        all.packed = NAMED(packed_weight)(model, site, &factor, 1, 0);
+        all.packed = NAMED(packed_weight)(model, site, &factor, 1, 0, NAMED(pack), NAMED(packed_size)(&factor));
     }
     double work = (double)of.m * (double)of.n * (double)of.depth;
     int threads = work * (double)of.batch < WORTH_THREADS ? 1 : model->threads;

@@ -363,6 +363,8 @@ static int64_t run(framefuse_model *model, kernel *code, char **buffers, const i
 #define IN_SCALARS
 #endif
 enum { DEPTH = 512, PARTS = 8, TAPS = 1024, NEAR = 1 << 19, PLACES = TAPS * ROWS, MOST_ROWS = 84 * ROWS };
+/* Of winograd.c: results of a convolution in squares of two by two. */
+enum { SQUARE = 16, FEW_SQUARES = 24, LEAST_SQUARES = 4 * ROWS, SQUARES_NEAR = 3 << 18 };
 
 #define REAL float
 #define NAMED(x) x##_float32

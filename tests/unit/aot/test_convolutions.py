@@ -14,6 +14,8 @@ pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="export needs
 WINDOWS = [
     ((40, 20, 3, 3), True, {"padding": 1}),
     ((33, 20, 1, 1), False, {}),
+    ((33, 20, 3, 3), False, {"padding": (0, 2)}),
+    ((16, 20, 3, 3), True, {"padding": "same"}),
     ((16, 20, 1, 1), True, {"stride": 2}),
     ((24, 20, 5, 3), True, {"stride": (2, 1), "padding": (2, 0), "dilation": (1, 2)}),
     ((20, 20, 4, 3), False, {"padding": "same", "dilation": 2}),
@@ -64,6 +66,26 @@ def test_every_window_is_eagers(channels_last, tmp_path):
         exact = g(x.double(), wide(each))
         for result, expected, true in zip(program(x), f(x), exact, strict=True):
             near(result, expected, true)
+
+
+def test_windows_of_three_by_three_have_eagers_infinities_and_follow_their_weights(tmp_path):
+    model = torch.nn.Conv2d(20, 24, 3, padding=1)
+    with torch.no_grad():
+        model.weight[:, 3] *= 100
+    path = tmp_path / "squares.so"
+    framefuse.export(model, (torch.randn(1, 16, 18, 20).permute(0, 3, 1, 2),), path)
+    program = framefuse.load(path)
+    for value in (float("inf"), float("nan"), 3e38, -3e38, 1.0):
+        x = torch.randn(2, 21, 14, 20).permute(0, 3, 1, 2)
+        x[1, 3, 7, 5] = value
+        result, expected = program(x), model(x)
+        same = expected.isfinite()
+        assert torch.equal(result.isfinite(), same) and torch.equal(result.isnan(), expected.isnan())
+        torch.testing.assert_close(result[same], expected[same], rtol=1e-5, atol=1e-4)
+    with torch.no_grad():
+        model.weight.mul_(-2)
+    program.update_constants({"weight": model.weight.detach()})
+    torch.testing.assert_close(program(x), model(x), rtol=1e-5, atol=1e-4)
 
 
 def test_other_dtypes_ranks_and_weights_of_the_caller(tmp_path):
