@@ -14,10 +14,10 @@ from benchmarks.run import BENCHES, add_common_options, run
 
 def parser() -> argparse.ArgumentParser:
     """The command line, one subcommand for each benchmark."""
-    summary = "Measures framefuse beside eager and torch.compile."
+    summary = "what is measured beside eager and torch.compile"
     short = functools.partial(argparse.HelpFormatter, indent_increment=0)  # all on one screen
-    top = argparse.ArgumentParser(prog="benchmarks", description=summary, formatter_class=short)
-    parts = top.add_subparsers(metavar="NAME", required=True)
+    top = argparse.ArgumentParser(prog="benchmarks", formatter_class=short)
+    parts = top.add_subparsers(title=summary, metavar="NAME", required=True)
     for bench in BENCHES:
         part = parts.add_parser(bench.name, help=bench.summary, description=bench.summary)
         add_common_options(part)

@@ -31,6 +31,7 @@ from benchmarks import (
 from benchmarks import vit_turns as turns
 from benchmarks.compilers import cold_caches, warm_up
 from benchmarks.contestants import SECONDS, STEPS, Settings
+from benchmarks.programs import measuring as programs
 from benchmarks.random_table import TABLE as FAMILIES
 from benchmarks.report import Field, Row, Say, hardware, markdown, progress, save, show
 from benchmarks.training_zoo import TRAININGS
@@ -147,6 +148,15 @@ def convs_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--part", metavar="K/N", help="every N-th case, from the K-th on")
 
 
+def programs_options(parser: argparse.ArgumentParser) -> None:
+    """What `python -m benchmarks programs` takes."""
+    parser.add_argument("--device", default="cpu", help="where the programs run: cpu, cuda (cpu)")
+    parser.add_argument("--level", nargs="+", type=int, choices=programs.LEVELS, default=programs.LEVELS, help="(all)")
+    parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="programs whose names begin so")
+    parser.add_argument("--part", metavar="K/N", help="every N-th program, from the K-th on")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes that compile side by side (1)")
+
+
 def random_options(parser: argparse.ArgumentParser) -> None:
     """What `python -m benchmarks random` takes."""
     seed, count = random_times.SEED, random_times.COUNT
@@ -179,6 +189,11 @@ def measure_models(say: Say, options: Options, compilers: Sequence[str]) -> list
 def convs_chosen(options: Options) -> convs.Chosen:
     """What the options say of programs of convolutions."""
     return convs.Chosen(options.device, options.ways, options.precisions, options.batches, options.only, options.part)
+
+
+def programs_chosen(options: Options) -> programs.Chosen:
+    """What the options say of programs by hand."""
+    return programs.Chosen(options.device, tuple(options.level), options.only, options.part, options.jobs)
 
 
 def train_settings(options: Options, compilers: Sequence[str]) -> Settings:
@@ -295,6 +310,16 @@ BENCHES = (
         lambda say, options, compilers: convs.convs(say, compilers, convs_chosen(options)),
         convs.findings,
         convs.plot,
+    ),
+    Bench(
+        "programs",
+        "programs by hand: single operators, short chains, whole nets",
+        programs.TITLE,
+        programs.FIELDS,
+        programs_options,
+        lambda options, compilers: programs.steps(compilers, programs_chosen(options)),
+        lambda say, options, compilers: programs.programs(say, compilers, programs_chosen(options)),
+        programs.findings,
     ),
     Bench(
         "gradients",
