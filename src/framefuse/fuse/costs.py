@@ -127,6 +127,7 @@ CPU_CAT_PIECES = 15  # ends between pieces of a cat up to which each piece has a
 # Pieces of a cat of parts of one value that follow no one rule: each end is two more operations of an index; chosen.
 GPU_RULELESS = 3
 CPU_SHORT_CAT = 16  # points of a cat along an inner loop up to which each has a loop over rows of its own; chosen
+CPU_NEIGHBOURS = 4  # and that are written by one loop over rows, where they are neighbours in memory; chosen
 CPU_PIECES_TILE = 2048  # points of a loop along pieces that threads share: each has the part of each piece; chosen
 # Chosen: to measure it takes two cores with no other work.
 CPU_STAGED_ABOVE = 100_000  # of work from which two threads repay a second kernel

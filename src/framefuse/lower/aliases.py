@@ -67,21 +67,21 @@ def replay(builder: Builder, path: Path, contents: Node) -> Node:
     return contents
 
 
-def scatter(builder: Builder, path: Path, contents: Node, new: Node, given: bool = False) -> Node:
-    """``contents`` with what ``path`` shows of it replaced by ``new``; raises Inexpressible. ``given`` says that it is
-    what an argument holds, which is written where it lies.
+def scatter(builder: Builder, path: Path, contents: Node, new: Node, gaps: bool = False) -> Node:
+    """``contents`` with what ``path`` shows of it replaced by ``new``; raises Inexpressible. ``gaps`` says that it is
+    what an argument holds whose rows do not fill its memory: the part is written where it lies.
     """
     if not path:
         return new
     step, rest = path[0], path[1:]
-    inner = scatter(builder, rest, _view(builder, step, contents), new, given)
+    inner = scatter(builder, rest, _view(builder, step, contents), new, gaps)
     if step.op == "reshape":
         return builder.reshape(inner, contents.shape)
     if step.op == "permute":
         axes = step.attr("axes")
         return builder.permute(inner, [axes.index(axis) for axis in range(len(axes))])
     if step.op == "slice":
-        return _into_slice(builder, contents, inner, step.attr("starts"), step.attr("steps"), 0, given)
+        return _into_slice(builder, contents, inner, step.attr("starts"), step.attr("steps"), 0, gaps)
     if step.op == "diagonal" and contents.device == "cpu":
         return _into_diagonal(builder, contents, inner)
     raise Inexpressible(step.op)
@@ -100,7 +100,7 @@ def _view(builder: Builder, step: Node, contents: Node) -> Node:
 
 
 def _into_slice(
-    builder: Builder, old: Node, new: Node, starts: Sequence[Value], steps: Sequence[int], axis: int, given: bool
+    builder: Builder, old: Node, new: Node, starts: Sequence[Value], steps: Sequence[int], axis: int, gaps: bool
 ) -> Node:
     """``old`` with the box at ``starts`` replaced by ``new``, one axis at a time."""
     while axis < len(starts) and steps[axis] == 1 and old.shape[axis] is new.shape[axis]:
@@ -108,14 +108,14 @@ def _into_slice(
     if axis == len(starts):
         return new
     start, length, size = expr(starts[axis]), new.shape[axis], old.shape[axis]
-    if not given and start.constant is not None and _is_every(builder, old, new, steps, axis):
+    if not gaps and start.constant is not None and _is_every(builder, old, new, steps, axis):
         return _among(builder, old, new, start, steps[axis], axis)
     if steps[axis] == 1:
-        middle = _into_slice(builder, builder.narrow(old, axis, start, length), new, starts, steps, axis + 1, given)
+        middle = _into_slice(builder, builder.narrow(old, axis, start, length), new, starts, steps, axis + 1, gaps)
     else:
         builder.require("<", ZERO, length, "elements that lie apart")
         length = (length - 1) * steps[axis] + 1
-        middle = _into_steps(builder, builder.narrow(old, axis, start, length), new, starts, steps, axis, given)
+        middle = _into_steps(builder, builder.narrow(old, axis, start, length), new, starts, steps, axis, gaps)
     after = size - start - length
     pieces = [middle]
     if start.constant != 0:
@@ -148,7 +148,7 @@ def _among(builder: Builder, old: Node, new: Node, start: Expr, step: int, axis:
 
 
 def _into_steps(
-    builder: Builder, old: Node, new: Node, starts: Sequence[Value], steps: Sequence[int], axis: int, given: bool
+    builder: Builder, old: Node, new: Node, starts: Sequence[Value], steps: Sequence[int], axis: int, gaps: bool
 ) -> Node:
     """``old`` with every second, fourth, ... element of an axis, from the first to the last, replaced."""
     step, count = steps[axis], new.shape[axis]
@@ -157,7 +157,7 @@ def _into_steps(
     front, behind = old.shape[:axis], old.shape[axis + 1 :]
     apart = [step if place == axis else 1 for place in range(len(steps))]
     shown = builder.slice(old, [0] * len(steps), apart, (*front, count, *behind))
-    new = _into_slice(builder, shown, new, starts, steps, axis + 1, given)
+    new = _into_slice(builder, shown, new, starts, steps, axis + 1, gaps)
     new = builder.reshape(new, (*front, count, ONE, *behind))
     rows = builder.reshape(builder.expand(new, (*front, count, expr(step), *behind)), (*front, count * step, *behind))
     last, zero = (builder.full(number, INT64, old.shape, old.device) for number in (step - 1, 0))

@@ -10,6 +10,7 @@ from framefuse.ir.builder import Unprovable
 from framefuse.ir.graph import Node
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
+from framefuse.ir.strides import dense_order
 from framefuse.ir.trace import Trace, outside, refs
 from framefuse.lower.aliases import AliasSet, Inexpressible, Path, is_detached, replay, scatter
 from framefuse.lower.context import Lowering
@@ -85,8 +86,11 @@ class Values:
 
     def _whole(self, shared: AliasSet, path: Path, family: int, node: Node, line: Line | None) -> Node:
         """The contents of the root with ``node`` where the path leads."""
+        root = self.trace.metas[shared.root]
+        rows = tuple(range(len(root.sizes)))
+        gaps = shared.root in self.inputs and dense_order(root.sizes, root.strides) != rows
         try:
-            return scatter(self.lowering, path, shared.seen[family], node, shared.root in self.inputs)
+            return scatter(self.lowering, path, shared.seen[family], node, gaps)
         except (Inexpressible, Unprovable) as error:
             raise _stop(f"a write goes through a view ({error}) that has no pure form", line) from error
 

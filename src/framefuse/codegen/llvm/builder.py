@@ -175,6 +175,17 @@ class Builder:
         places = ", ".join(f"i32 {place}" for place in order)
         return self.op(low.elem, len(order), f"shufflevector {low}, {high}, <{len(order)} x i32> <{places}>")
 
+    def interleaved(self, parts: Sequence[Reg]) -> Reg:
+        """The first lanes of all parts, two to four, then the second ones, and so on."""
+        lanes, count = parts[0].lanes, len(parts)
+        if count == 4:
+            return self.interleaved([self.interleaved(parts[::2]), self.interleaved(parts[1::2])])
+        low, high = parts[0], parts[1]
+        if count == 3:
+            low = self.join(low, high)
+            high = self.shuffle(parts[2], parts[2], [lane % lanes for lane in range(2 * lanes)])
+        return self.shuffle(low, high, [part * lanes + lane for lane in range(lanes) for part in range(count)])
+
     def extract(self, value: Reg, lane: int) -> Reg:
         return self.op(value.elem, 0, f"extractelement {value}, i32 {lane}")
 

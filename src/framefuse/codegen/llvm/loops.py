@@ -13,7 +13,7 @@ from framefuse.codegen.llvm.memory import STORED, Area, Memory
 from framefuse.codegen.llvm.reductions import Parts, Running
 from framefuse.codegen.llvm.shape import Shape, vector_shape
 from framefuse.codegen.llvm.transposes import transposed_copy, write_blocks
-from framefuse.codegen.llvm.values import Group, Lanes, Node, Scope, Values
+from framefuse.codegen.llvm.values import STEPS, Group, Lanes, Node, Scope, Values
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.errors import CompilerBug
 from framefuse.ir.dtypes import INT64
@@ -48,8 +48,16 @@ class Loops:
     def statements(self, body: Sequence[Statement]) -> None:
         heaps: list[Heap] = []
         self.heaps, outer = heaps, self.heaps
-        for statement in body:
-            STATEMENTS[type(statement)](self, statement)
+        written = 0
+        for place, statement in enumerate(body):
+            if place < written:
+                continue
+            row = stored_row(body, place, self.values.lanes)
+            if row:
+                self.values.write_row(row[0].buffer, row[0].index, [self.values.node(each.value) for each in row])
+                written = place + len(row)
+            else:
+                STATEMENTS[type(statement)](self, statement)
         self.heaps = outer
         for heap in heaps:
             self.b.call_void("free", [heap.pointer])
@@ -375,6 +383,22 @@ STATEMENTS: dict[type, Callable[[Loops, Any], None]] = {
     Check: Loops.check,
     Loop: Loops.loop,
 }
+
+
+def stored_row(body: Sequence[Statement], place: int, lanes: Lanes | None) -> list[Store]:
+    """The stores from ``place`` on by which each lane writes as many neighbours as lie between two lanes; none where
+    lanes may be off.
+    """
+    first = body[place]
+    if not isinstance(first, Store) or lanes is None or any(group.mask is not None for group in lanes.groups):
+        return []
+    slope = first.index.coefficient(lanes.axis)
+    count = slope.constant if slope is not None else None
+    if count is None or not 1 < count <= STEPS:
+        return []
+    found = [each for each in body[place : place + count] if isinstance(each, Store) and each.buffer == first.buffer]
+    row = [each for number, each in enumerate(found) if each.index is first.index + number]
+    return row if len(row) == count else []
 
 
 def _unflatten(fed: list[Running], shapes: list[list[int]], flat: Sequence[Reg]) -> None:

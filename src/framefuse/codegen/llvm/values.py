@@ -464,6 +464,17 @@ class Values:
             self.memory.write(self.b, buffer, how == "row", pointer, register, on)
         self.memory.stored(buffer, self.depth)
 
+    def write_row(self, buffer: str, index: Expr, values: Sequence[Node]) -> None:
+        """Stores several values of every lane as neighbours, the first of them at ``index``, in whole vectors."""
+        _, args = self.place(index, buffer)
+        for value in values:
+            self.spread(value)
+        assert self.lanes is not None
+        for group in self.groups:
+            parts = [self.get(value, group, wide=True) for value in values]
+            self.memory.write(self.b, buffer, True, self._first(args, group), self.b.interleaved(parts), None)
+        self.memory.stored(buffer, self.depth)
+
     def truth(self, value: Value) -> list[tuple[Reg, Reg | None]]:
         """A bool of every group, with the lanes that are on."""
         node = self.node(value)

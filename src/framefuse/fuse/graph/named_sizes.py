@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from framefuse.ir.comparisons import Relation
 from framefuse.ir.graph import Graph
-from framefuse.ir.numbers import BUILD, Atom, Binary, Expr, Symbol, expr
+from framefuse.ir.numbers import BUILD, Atom, Binary, Expr, Floordiv, Symbol, expr
 from framefuse.ir.rename import renamed
 from framefuse.ir.values import Value
 
@@ -21,7 +21,8 @@ def with_named_sizes(graph: Graph) -> Graph:
     """The graph with a symbol for each size that is a division's result, but for a factor and something to add, and for
     each size of inputs and of results of library calls that is a sum. Sizes that only a library call gives stay as they
     are, and so do other sums: what a kernel slices or pads is known by their terms. A size that relations hold to a
-    number, as what a reshape infers, is that number, and one held to another size goes by its symbol.
+    number, as what a reshape infers, is that number, and one held to another size goes by its symbol. One that is held
+    to twice its half, as where every second element is written, is twice a symbol.
     """
     names = _Names(graph.hints, {symbol for symbol, _, _ in graph.bound}, graph.relations)
     for node in graph.nodes:
@@ -44,6 +45,17 @@ def _equal(relations: Iterable[Relation]) -> dict[Expr, list[Expr]]:
     return equal
 
 
+def _multiple(size: Expr, others: Iterable[Expr]) -> tuple[Symbol, int] | None:
+    """The symbol that a size is, and the largest number that it is held to be a multiple of."""
+    ((atoms, factor), *more) = size.terms or (((), 1),)
+    if more or factor != 1 or len(atoms) != 1 or not isinstance(atoms[0], Symbol):
+        return None
+    divided = [other.terms[0] for other in others if len(other.terms) == 1 and other.symbols == size.symbols]
+    factors = [count for parts, count in divided if len(parts) == 1 and isinstance(parts[0], Floordiv) and count > 1]
+    largest = max(factors, default=1)
+    return (atoms[0], largest) if largest > 1 and all(largest % count == 0 for count in factors) else None
+
+
 class _Names:
     """The symbols made so far, by the division that each stands for; ``sums`` are symbols of the graph with what they
     are in terms of a size that is a sum.
@@ -58,6 +70,11 @@ class _Names:
         self.definitions: list[tuple[Symbol, tuple[Expr, ...]]] = []
         self.known: dict[Expr, Expr] = {}
         self.named: dict[Expr, Expr] = {}  # sizes that are atoms, as they were
+        self.multiples: dict[Symbol, Expr] = {}
+        multiples = [(*found, size) for size, others in self.equal.items() if (found := _multiple(size, others))]
+        for symbol, factor, size in multiples:
+            if symbol not in late:
+                self.multiples[symbol] = self._symbol(size // factor) * factor
 
     def name(self, shape: Iterable[Expr]) -> None:
         """Names what divides in the sizes of one shape."""
@@ -133,7 +150,8 @@ class _Names:
 
     def _atom(self, atom: Atom) -> Expr:
         if not isinstance(atom, Binary):
-            return atom_expr(atom)
+            multiple = self.multiples.get(atom) if isinstance(atom, Symbol) else None
+            return atom_expr(atom) if multiple is None else multiple
         left, right = self.rewritten(atom.left), self.rewritten(atom.right)
         whole = BUILD[type(atom)](left, right)
         total = expr(0)

@@ -54,13 +54,28 @@ def in_place(kernel: Kernel, pairs: dict[str, str]) -> Kernel:
 
 
 def _precedes(touches: Sequence[Touch], read: str, stores: Sequence[int]) -> bool:
-    """Whether all loads of ``read`` come before the first store, and at each point load the element that it writes."""
+    """Whether all loads of ``read`` come before the first store, and at each point load elements that are written
+    there; of a point that writes several, no other point writes one.
+    """
     if not stores:
         return False
-    first = touches[stores[0]]
+    path = touches[stores[0]].path
     places = [place for place, touch in enumerate(touches) if touch.buffer == read]
-    same = all((touches[p].index, touches[p].path) == (first.index, first.path) for p in (*places, *stores))
-    return same and not any(touches[p].masked for p in places) and bool(places) and places[-1] < stores[0]
+    written = {touches[p].index for p in stores}
+    same = all(touches[p].path == path for p in (*places, *stores))
+    same = same and all(touches[p].index in written for p in places)
+    apart = len(written) == 1 or _are_neighbours(written, Symbol(f"@d{len(path) - 1}"))
+    return same and apart and not any(touches[p].masked for p in places) and bool(places) and places[-1] < stores[0]
+
+
+def _are_neighbours(written: set[Expr], axis: Symbol) -> bool:
+    """Whether a turn of the innermost loop writes neighbours, beginning where those of the turn before it end."""
+    first, count = next(iter(written)), len(written)
+    step, places = first.coefficient(axis), [(index - first).constant for index in written]
+    if step is None or step.constant != count or any(place is None for place in places):
+        return False
+    least = min(place for place in places if place is not None)
+    return {place - least for place in places if place is not None} == set(range(count))
 
 
 def _touches(body: Iterable[Statement], path: Path, depths: dict[Symbol, Expr]) -> Iterator[Touch]:

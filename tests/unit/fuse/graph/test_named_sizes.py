@@ -173,3 +173,17 @@ def test_a_network_with_strides_divides_in_no_kernel_and_takes_other_sides(up):
         assert derivative.cases
         for case in derivative.cases if not up else ():  # there two sizes are equal only because cat took them
             assert_no_divisions(case.stages.code.schedule)
+
+
+def test_a_size_that_is_held_to_twice_its_half_is_twice_a_symbol():
+    b = Builder(s0=2, s1=8)
+    x = b.input((BATCH, SIDE))
+    pairs = b.slice(x, (0, 0), (BATCH, (SIDE + 1) // 2), (1, 2))
+    held = (Relation("==", SIDE, (SIDE + 1) // 2 * 2), Relation("==", SIDE // 2 * 2, SIDE))
+    graph = with_named_sizes(replace(b.graph(b.exp(pairs)), relations=held))
+    half = symbol("size0")
+    assert dict(graph.sizes) == {Symbol("size0"): (SIDE // 2,)}
+    assert graph.inputs[0].shape == (BATCH, half * 2) and graph.outputs[0].node.shape == (BATCH, half)
+    quarters = (Relation("==", SIDE, SIDE // 4 * 4), held[0])
+    graph = with_named_sizes(replace(b.graph(b.exp(pairs)), relations=quarters))
+    assert graph.inputs[0].shape == (BATCH, half * 4) and graph.outputs[0].node.shape == (BATCH, half * 2)

@@ -6,6 +6,9 @@ from tests.unit.fuse.test_schedule import softmax
 
 from framefuse.fuse import fuse
 from framefuse.fuse.memory.in_place import overwritable
+from framefuse.ir.dtypes import FLOAT32
+from framefuse.ir.loops import Buffer, Kernel, Let, Load, Local, Loop, LoopKind, Number, Store
+from framefuse.ir.numbers import Symbol
 from framefuse.ir.schedule import RunKernel
 
 S, T = symbol("s0"), symbol("s1")
@@ -27,6 +30,25 @@ def test_moved_elements_and_later_reads():
     assert pairs(lambda b, x: b.add(x, b.permute(x, 1, 0))) == {}
     assert pairs(lambda b, x: b.slice(x, (0, S - 1), (S, S), (1, -1))) == {}
     assert pairs(lambda b, x: b.reduce("sum", x, 1)) == {}
+
+
+def kernel(*stores, step=2):
+    axis = Symbol("i0")
+    lets = tuple(Let(f"v{n}", Load("b1", axis.expr * step + read, FLOAT32)) for n, (_, read) in enumerate(stores))
+    places = (axis.expr * step + place for place, _ in stores)
+    writes = tuple(Store("b0", place, Local(f"v{n}", FLOAT32)) for n, place in enumerate(places))
+    count = Symbol("n0")
+    loop = Loop(axis, count.expr, (*lets, *writes), LoopKind.PARALLEL_VECTOR)
+    buffers = (Buffer("b0", FLOAT32, True), Buffer("b1", FLOAT32, False))
+    return Kernel("k", buffers, (Number(count, False),), (loop,), count.expr)
+
+
+def test_neighbours_that_one_turn_reads_and_writes():
+    assert overwritable(kernel((0, 1), (1, 0))) == {"b0": ("b1",)}
+    assert overwritable(kernel((0, 0), (1, 0))) == {"b0": ("b1",)}
+    assert overwritable(kernel((0, 1), (1, 2))) == {}  # the next turn writes what this one reads
+    assert overwritable(kernel((0, 1), (1, 0), step=1)) == {}
+    assert overwritable(kernel((0, 1), (2, 0))) == {}
 
 
 def test_a_schedule_writes_over_dead_buffers():

@@ -15,6 +15,7 @@ from framefuse.fuse.nest.cpu.pieces import row_pieces
 from framefuse.fuse.nest.cpu.scans import scan_kernel
 from framefuse.fuse.nest.cpu.short_cats import by_points, is_short_cat
 from framefuse.fuse.nest.cpu.short_rows import side_by_side
+from framefuse.fuse.nest.cpu.single_steps import with_single_steps
 from framefuse.fuse.nest.cpu.square_tiles import square_tiles, transposed_axis
 from framefuse.fuse.nest.cpu.two_stages import may_stage, two_stages
 from framefuse.fuse.nest.forms import Runs, crossing_axis, is_along, primary, rows_of, runs_of, title_of, work_of
@@ -30,6 +31,10 @@ def build_kernels(
     group: Group, strides_of: Callable[[Node], Strides], threads: bool, target: Target = CPU
 ) -> list[Built]:
     """The kernels of a group in the order in which they run: one, or two for a large sum over everything."""
+    return [with_single_steps(built, group.hints) for built in _built(group, strides_of, threads, target)]
+
+
+def _built(group: Group, strides_of: Callable[[Node], Strides], threads: bool, target: Target) -> list[Built]:
     shape = shape_of(group)
     nest = Nest(group, shape, strides_of)
     nest.cut = row_pieces

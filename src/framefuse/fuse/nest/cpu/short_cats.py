@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import ONE, ZERO
@@ -12,7 +13,7 @@ from framefuse.fuse.nest.cpu.pieces import pieces
 from framefuse.fuse.nest.nest import Nest
 from framefuse.fuse.nest.piece import Piece
 from framefuse.ir.dtypes import INT64
-from framefuse.ir.loops import Index, Let, Loop, LoopKind, Statement
+from framefuse.ir.loops import Index, Let, Local, Loop, LoopKind, Statement, Store
 from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product
 
 Split = tuple[Sequence[Symbol], Symbol, Sequence[Symbol], Sequence[Symbol]]
@@ -61,9 +62,10 @@ def by_points(nest: Nest, axes: Sequence[Symbol], inside: Callable[[], None]) ->
     places = list(itertools.product(*(range(extents[axis].constant or 0) for axis in inner)))
 
     def walk(low: Expr, high: Expr) -> None:
+        points = [dict(zip(inner, place, strict=True)) for place in places]
         with nest.axis(between[0], LoopKind.SERIAL) if between else nullcontext():
-            for place in places:
-                _point(nest, rows, dict(zip(inner, place, strict=True)), (low, high), inside)
+            for taken in [points] if _are_neighbours(nest, rows, inner) else [[point] for point in points]:
+                _points(nest, rows, taken, (low, high), inside)
 
     with nest.scope() as top:
         nest.emitter.floor = 1
@@ -79,20 +81,49 @@ def by_points(nest: Nest, axes: Sequence[Symbol], inside: Callable[[], None]) ->
         return top.body, count
 
 
-def _point(
-    nest: Nest, rows: Symbol, point: dict[Symbol, int], ends: tuple[Expr, Expr], inside: Callable[[], None]
+def _are_neighbours(nest: Nest, rows: Symbol, inner: Sequence[Symbol]) -> bool:
+    """Whether a turn along ``rows`` writes all points of the one inner loop, a few, as neighbours in memory."""
+    count = nest.loops.extents[inner[0]].constant
+    if len(inner) > 1 or count is None or count > costs.CPU_NEIGHBOURS or nest.group.adds:
+        return False
+    written = [access.address for access in nest.accesses if access.weight == 2]
+    return all((at.coefficient(inner[0]), at.coefficient(rows)) == (ONE, expr(count)) for at in written)
+
+
+def _points(
+    nest: Nest, rows: Symbol, points: Sequence[dict[Symbol, int]], ends: tuple[Expr, Expr], inside: Callable[[], None]
 ) -> None:
-    """The vector loop over rows, from the first to the last of ``ends``, at one place of the inner loops."""
+    """The vector loop over rows, from the first to the last of ``ends``, at a few places of the inner loops: all that
+    is written there is written behind what is read.
+    """
     parameters, outer = nest.emitter.parameters, nest.emitter.scopes[-1].body
     low, high = ends
     start, step = nest.new_axis(), nest.new_axis()
     outer.append(Let(start.name, Index(low, INT64)))
     parameters.name(rows, start.expr + step.expr)
-    for axis, place in point.items():
-        parameters.name(axis, expr(place))
-    with nest.settled(Piece(ZERO, ONE, ONE, _outcomes(nest, point))), nest.scope((rows, *point)) as scope:
-        inside()
-    outer.append(Loop(step, high - low, tuple(scope.body), LoopKind.VECTOR))
+    body: list[Statement] = []
+    for point in points:
+        for axis, place in point.items():
+            parameters.name(axis, expr(place))
+        with nest.settled(Piece(ZERO, ONE, ONE, _outcomes(nest, point))), nest.scope((rows, *point)) as scope:
+            inside()
+        body += scope.body
+    outer.append(Loop(step, high - low, tuple(body if len(points) == 1 else _stores_last(nest, body)), LoopKind.VECTOR))
+
+
+def _stores_last(nest: Nest, body: Sequence[Statement]) -> list[Statement]:
+    """The statements with the values of stores named, and the stores behind them, those to one buffer in order."""
+    before: list[Statement] = []
+    stores: dict[str, list[Statement]] = {}
+    for statement in body:
+        if isinstance(statement, Store):
+            name = nest.emitter.fresh("v")
+            before.append(Let(name, statement.value))
+            statement = replace(statement, value=Local(name, statement.value.dtype))
+            stores.setdefault(statement.buffer, []).append(statement)
+        else:
+            before.append(statement)
+    return [*before, *itertools.chain(*stores.values())]
 
 
 def _outcomes(nest: Nest, point: dict[Symbol, int]) -> dict[Expr, bool]:

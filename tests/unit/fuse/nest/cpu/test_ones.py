@@ -48,6 +48,18 @@ def test_the_code_for_one_divides_by_nothing():
     assert "sdiv" in general and "sdiv" not in special
 
 
+def test_the_code_for_one_moves_rows_of_one_as_vectors():
+    fast = framefuse.compile(lambda x, y: x * y)
+    for n, one in ((5000, 1), (5000, 1), (77, 1), (50, 4), (0, 1)):
+        x, y = torch.randint(-9, 9, (n, 1), dtype=torch.int8), torch.randint(-9, 9, (one,), dtype=torch.int8)
+        assert torch.equal(fast(x, y), x * y)
+    assert fast.hits >= 3
+    (kernel,) = kernels(fast)
+    assert len(kernel.ones) == 1
+    general, special = emit(kernel, host()).text.split("@ones(", 2)[:2]
+    assert "call void @llvm.masked.scatter" in general and "call void @llvm.masked.scatter" not in special
+
+
 def test_other_sizes_are_written_once():
     fast = framefuse.compile(lambda x, y: x + y)
     for n in (50, 50, 60):

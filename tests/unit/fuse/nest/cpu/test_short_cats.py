@@ -5,7 +5,8 @@ import torch
 
 import framefuse
 from framefuse.api import compiled_function
-from framefuse.ir.loops import Loop, LoopKind
+from framefuse.codegen.llvm.compile import text
+from framefuse.ir.loops import Loop, LoopKind, Store
 from framefuse.ir.loops.walk import statements
 from framefuse.ir.schedule import RunKernel
 
@@ -50,13 +51,65 @@ def test_points_of_a_short_cat(name):
     assert fast.hits >= 3
 
 
+def kernel_of(fast):
+    (product,) = compiled_function(fast).products
+    (kernel,) = (item.kernel for item in product.stages.code.schedule.items if isinstance(item, RunKernel))
+    return kernel
+
+
+def vector_loops(kernel):
+    return [each for each in statements(kernel.body) if isinstance(each, Loop) and each.kind is LoopKind.VECTOR]
+
+
 def test_no_vector_loop_has_a_single_point():
-    fast = framefuse.compile(boxes)
+    fast = framefuse.compile(rotations)
     for sizes in ((5, 40, 4), (5, 40, 4)):
         fast(torch.randn(sizes))
     assert fast.hits >= 1
-    (product,) = compiled_function(fast).products
-    (kernel,) = (item.kernel for item in product.stages.code.schedule.items if isinstance(item, RunKernel))
-    loops = [each for each in statements(kernel.body) if isinstance(each, Loop) and each.kind is LoopKind.VECTOR]
-    assert len(loops) == 4
+    loops = vector_loops(kernel_of(fast))
+    assert len(loops) == 9
     assert all(each.extent.constant is None for each in loops)
+
+
+NEIGHBOURS = {
+    "boxes": boxes,
+    "three": lambda x: torch.stack([x[..., 2], x[..., 0] * 2, x[..., 1]], -1),
+    "turned pairs": lambda x: torch.stack((-x[..., 1], x[..., 0]), -1),
+}
+KINDS = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int8, torch.uint8)
+
+
+@pytest.mark.parametrize("dtype", KINDS, ids=str)
+@pytest.mark.parametrize("name", NEIGHBOURS)
+def test_points_that_are_neighbours_in_memory_are_written_together(name, dtype):
+    program = NEIGHBOURS[name]
+    if name == "boxes" and not dtype.is_floating_point:
+        return
+    fast = framefuse.compile(program)
+    for count in (40, 40, 3, 1, 67, 300, 5000):
+        x = torch.randint(0, 9, (count, 5)).to(dtype)
+        assert torch.equal(fast(x), program(x))
+    assert fast.hits >= 5
+    kernel = kernel_of(fast)
+    (loop,) = vector_loops(kernel)
+    stores = [each for each in loop.body if isinstance(each, Store)]
+    assert loop.body[-len(stores) :] == tuple(stores) and len(stores) in (2, 3, 4)
+    whole = [line for line in text(kernel).splitlines() if "  store <" in line]
+    assert whole, "vectors of neighbours are stored whole"
+
+
+def clamped(x):
+    x[:, 0::2].clamp_(0, 5)
+    x[:, 1::2].clamp_(0, 7)
+
+
+def test_neighbours_of_an_argument_are_written_where_they_lie():
+    fast = framefuse.compile(clamped)
+    for count in (40, 40, 3, 1, 67, 5000):
+        x = torch.randn(count, 4) * 9
+        expected = x.clone()
+        fast(x)
+        clamped(expected)
+        assert torch.equal(x, expected) and x._version == expected._version
+    assert fast.hits >= 4
+    assert kernel_of(fast).buffers[0].aliases == "b1"
