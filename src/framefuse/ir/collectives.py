@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -65,3 +66,54 @@ class Waited(Finishing):
     @property
     def __name__(self) -> str:
         return "wait_tensor"
+
+
+# ---- what layers split over processes exchange -----------------------------------------------------------------------
+# Functions of autograd, each of which is another's gradient.
+
+
+def _sum(tensor: torch.Tensor, group: str) -> torch.Tensor:
+    total: torch.Tensor = torch.ops._c10d_functional.all_reduce(tensor, "sum", group)
+    filled: torch.Tensor = torch.ops._c10d_functional.wait_tensor(total)
+    return filled
+
+
+class Entering(torch.autograd.Function):
+    """A tensor that all processes have, each for its own part of what follows: its gradient is the sum of theirs."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, group: str) -> torch.Tensor:
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Value:
+        return Leaving.apply(grad, ctx.group), None
+
+
+class Leaving(torch.autograd.Function):
+    """The sum of what the processes have; each has the whole gradient of it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, group: str) -> torch.Tensor:
+        ctx.group = group
+        return _sum(x, group)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Value:
+        return Entering.apply(grad, ctx.group), None
+
+
+class Sharing(torch.autograd.Function):
+    """The share of a process in a tensor that all have, of whose sum each has the whole gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, processes: int) -> torch.Tensor:
+        return x / processes
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Value:
+        return grad, None
+
+
+EXCHANGES = (Entering, Leaving, Sharing)

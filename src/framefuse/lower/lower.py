@@ -435,7 +435,7 @@ class _Lowerer:
 
     def _finish(self, index: int, call: Call, written: tuple[int, ...]) -> None:
         """The end of a call that began to fill its operands: they are its results, in the same memory."""
-        operands = [self.values.contents[value] for value in written]
+        operands = [computed(self.values.contents[value]) for value in written]
         if any(node.op != "result" or not commits(node.inputs[0].attr("target")) for node in operands):
             fact = "A tensor is written while a collective fills it."
             raise Stop(reason("in-place", fact, call.line, "Write it after wait()."))

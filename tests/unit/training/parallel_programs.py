@@ -262,5 +262,155 @@ def tensor_parallel_models_run(rank: int) -> None:
     torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
 
 
+class Block(nn.Module):
+    """A transformer block whose heads are those of its process."""
+
+    def __init__(self, bias: bool = True) -> None:
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(16), nn.LayerNorm(16)
+        self.q, self.k, self.v, self.o = (nn.Linear(16, 16, bias=bias) for _ in range(4))
+        self.up, self.down = nn.Linear(16, 32, bias=bias), nn.Linear(32, 16, bias=bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.first(x)
+        q, k, v = (layer(h).view(*x.shape[:2], -1, 4).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        h = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        x = x + self.o(h)
+        return x + self.down(nn.functional.gelu(self.up(self.second(x))))
+
+
+def split_blocks(**options: Any) -> nn.Module:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh = init_device_mesh("cpu", (ranks.WORLD,))
+    torch.manual_seed(0)
+    columns = {name: ColwiseParallel() for name in ("q", "k", "v", "up")}
+    plan = {**columns, "o": RowwiseParallel(), "down": RowwiseParallel()}
+    return nn.Sequential(*(parallelize_module(Block(**options), mesh, plan) for _ in range(2)))
+
+
+def sequences(turn: int) -> torch.Tensor:
+    return torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(turn))
+
+
+def train_split(forward: Any, model: nn.Module, first: int = 0, steps: int = 4) -> list[Any]:
+    """Losses, gradients with how they lie, and the weights at the end."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    found: list[Any] = []
+    for turn in range(first, first + steps):
+        loss = forward(sequences(turn)).square().mean()
+        loss.backward()
+        grads = [p.grad for p in model.parameters()]
+        found.append(loss.detach())
+        found.append([str(getattr(grad, "placements", None)) for grad in grads])
+        found.append([None if grad is None else whole(grad) for grad in grads])
+        optimizer.step()
+        optimizer.zero_grad()
+    return [*found, [whole(p) for p in model.parameters()]]
+
+
+def whole(tensor: Any) -> torch.Tensor:
+    tensor = tensor.detach()
+    return tensor.full_tensor().clone() if hasattr(tensor, "full_tensor") else tensor.clone()
+
+
+def assert_follows(found: list[Any], expected: list[Any]) -> None:
+    def is_text(part: Any) -> bool:
+        return isinstance(part, list) and isinstance(part[0], str)
+
+    texts = [[part for part in each if is_text(part)] for each in (found, expected)]
+    assert texts[0] == texts[1]
+    numbers = [[part for part in each if not is_text(part)] for each in (found, expected)]
+    torch.testing.assert_close(numbers[0], numbers[1], rtol=1e-4, atol=1e-5)
+
+
+@program
+def split_layers_are_part_of_one_graph(rank: int) -> None:
+    for options in ({}, {"bias": False}):
+        model = split_blocks(**options)
+        expected = train_split(model, model)
+        model = split_blocks(**options)
+        compiled = framefuse.compile(model)
+        assert_follows(train_split(compiled, model), expected)
+        state = compiled_function(compiled)
+        assert len(state.products) == 1, framefuse.explain(compiled)
+        names = [node.attr("name") for node in state.products[0].stages.graph.nodes if node.op == "library"]
+        assert names.count("all_reduce") == 4
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(sequences(9)), model(sequences(9)) + 0, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(compiled(sequences(8)), model(sequences(8)) + 0, rtol=1e-4, atol=1e-5)
+
+
+@program
+def one_rank_compiles_split_layers(rank: int) -> None:
+    model = split_blocks()
+    expected = train_split(model, model)
+    for which in range(ranks.WORLD):
+        model = split_blocks()
+        compiled = framefuse.compile(model)
+        assert_follows(train_split(compiled if rank == which else model, model), expected)
+        assert rank != which or compiled_function(compiled).dispatch.hits >= 2, framefuse.explain(compiled)
+
+
+@program
+def split_layers_change(rank: int) -> None:
+    def frozen(model: nn.Module) -> None:
+        model[0].q.weight.requires_grad_(False)
+        model[1].down.bias.requires_grad_(False)
+
+    def doubled(model: nn.Module) -> None:
+        model[0].up.register_forward_hook(lambda layer, args, out: out * 2)
+
+    def replaced(model: nn.Module) -> None:
+        model[0].k.weight = nn.Parameter(model[0].q.weight.detach().clone())
+
+    def halved(model: nn.Module) -> None:
+        model[1].up.register_forward_pre_hook(lambda layer, args: (args[0] / 2,), prepend=True)
+
+    def written(model: nn.Module) -> None:
+        with torch.no_grad():
+            model[0].o.weight.mul_(0.5)
+            model[0].o.bias.copy_(model[0].o.bias + 1)
+
+    def tied(model: nn.Module) -> None:
+        model[1].q.weight = model[0].q.weight
+
+    for change in (frozen, doubled, replaced, halved, written, tied):
+        found = []
+        for how in ("eager", "compiled"):
+            model = split_blocks()
+            forward = framefuse.compile(model) if how == "compiled" else model
+            before = train_split(forward, model)
+            change(model)
+            found.append([*before, *train_split(forward, model, 4)])
+        assert_follows(found[1], found[0])
+
+
+@program
+def hooks_of_all_modules_see_split_layers(rank: int) -> None:
+    layer, seen = split_blocks()[0].up, []
+    compiled = framefuse.compile(lambda x: layer(x) * 2)
+    for turn in range(3):
+        torch.testing.assert_close(compiled(sequences(turn)), layer(sequences(turn)) * 2)
+    assert graphs(compiled) == 1, framefuse.explain(compiled)
+    with nn.modules.module.register_module_forward_hook(lambda module, args, out: seen.append(type(module))):
+        compiled(sequences(4))
+    assert seen == [nn.Linear]
+
+
+@program
+def split_layers_under_autocast(rank: int) -> None:
+    found = []
+    for how in ("eager", "compiled"):
+        model = split_blocks()
+        forward = framefuse.compile(model) if how == "compiled" else model
+        with torch.autocast("cpu", torch.bfloat16):
+            results = [forward(sequences(turn)) + 0 for turn in range(4)]
+            results[-1].float().square().mean().backward()
+        found.append([*results, *(whole(p.grad) for p in model.parameters())])
+    torch.testing.assert_close(found[1], found[0], rtol=2e-2, atol=2e-2)
+
+
 if __name__ == "__main__":
     ranks.main(PROGRAMS)

@@ -8,7 +8,7 @@ from framefuse.autodiff.library import row_major
 from framefuse.autodiff.registry import Given, Gradient, vjp_call
 from framefuse.errors import Stop
 from framefuse.ir.builder import Builder
-from framefuse.ir.collectives import Started, Waited
+from framefuse.ir.collectives import Entering, Started, Waited
 from framefuse.ir.graph import Attributes, Node, node_of, template_of
 from framefuse.ir.stops import reason
 from framefuse.ir.values import Value
@@ -47,6 +47,11 @@ def reduce_scatter_tensor(builder: Builder, node: Node, given: Given, need: Sequ
 def all_to_all_single(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> Sequence[Gradient]:
     (operand, output_sizes, input_sizes, group), (g,) = _arguments(node), given.values()
     return [_collective(builder, "all_to_all_single", (g, input_sizes, output_sizes, group), operand)]
+
+
+def exchanged(builder: Builder, function: type, g: Node, group: Value, like: Node) -> Node:
+    """The gradient of what layers split over processes exchange, as they are told in ``ir/collectives.py``."""
+    return _collective(builder, "all_reduce", (g, "sum", group), like) if function is Entering else g
 
 
 def _arguments(node: Node) -> tuple[Value, ...]:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from framefuse.autodiff.accumulate import total
 from framefuse.autodiff.library import row_major
 from framefuse.autodiff.registry import Given, Gradient, vjp_call
+from framefuse.autodiff.rules.collectives import exchanged
 from framefuse.ir.builder import Builder
+from framefuse.ir.collectives import EXCHANGES
 from framefuse.ir.custom_calls import NAME, CustomBackward, CustomCall
 from framefuse.ir.graph import Arg, Attributes, Node, node_of, template_of
 from framefuse.ir.values import Value
@@ -24,6 +26,11 @@ def custom_function(builder: Builder, node: Node, given: Given, need: Sequence[b
     ]
     if not wanted:
         return [None] * len(need)
+    if not builder.differentiable and call.function in EXCHANGES:
+        (place,), (g,), (group,) = wanted, given.values(), leaves or (None,)
+        number = operands[place].index
+        gradient = exchanged(builder, call.function, g, group, node.inputs[number])
+        return [gradient if each == number else None for each in range(len(need))]
     came = tuple(given.get((place,), _absent(call, part, node)) for place, part in enumerate(raw))
     likes = [node.inputs[operands[place].index] for place in wanted]
     gradients = _call(builder, CustomBackward(call, tuple(wanted)), (came, _now(builder, node, leaves)), likes)

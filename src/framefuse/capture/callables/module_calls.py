@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch.nn.modules import module as modules
 
+from framefuse.capture.callables.parallel_layers import enter_parallel
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import SHORTCUTS
 from framefuse.capture.program.decoded import decode
@@ -85,6 +86,8 @@ def enter_module(machine: Machine, args: Arguments, kwargs: Keywords, continuati
     """
     recorder, module = machine.recorder, args[0] if args else None
     points = machine.exits.points
+    if recorder.alive and enter_parallel(machine, args, kwargs, continuation):
+        return True
     if not recorder.alive or not _is_ordinary(module) or (points is not None and points.learnt):
         return False
     if not recorder.takes_module_call():

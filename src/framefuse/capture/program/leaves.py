@@ -50,6 +50,8 @@ INTERPRETED_OURS = (
     "framefuse.capture.callables.scans",
     "framefuse.aot.forms.",
     "framefuse.capture.callables.transforms",
+    "framefuse.capture.callables.parallel_layers",
+    "framefuse.ir.collectives",
     "framefuse.capture.recording.functional_collectives",
     "framefuse.demo",
 )
