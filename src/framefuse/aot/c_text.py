@@ -8,6 +8,7 @@ from typing import Any
 
 from framefuse.aot.c_checks import Checks
 from framefuse.aot.c_words import integer, order_of, quoted, real
+from framefuse.aot.derived import derived, root_of
 from framefuse.aot.exported_program import DLPACK, Program, Result
 from framefuse.aot.own_code import (
     NUMBERS,
@@ -40,11 +41,13 @@ def c_text(program: Program, places: list[int], wide: bool) -> str:
     hold 64 bytes in a vector.
     """
     weights = program.weights
+    writer = _Writer(program)
     lines = [
         f"#define INPUTS {len(program.inputs)}",
         f"#define OUTPUTS {len(program.results)}",
         f"#define CONSTANTS {len(weights)}",
         f"#define PACKS {2 * sum(isinstance(step, (MatmulStep, CallStep)) for step in program.plan.steps)}",
+        f"#define DERIVED {len(writer.derived.slots)}",
         f"#define WIDE_VECTORS {int(wide)}",
         '#include "runtime.c"',
         '__asm__(".pushsection .rodata\\n.balign 64\\n.globl framefuse_weights\\n.hidden framefuse_weights\\n"',
@@ -65,7 +68,7 @@ def c_text(program: Program, places: list[int], wide: bool) -> str:
     for name in dict.fromkeys(program.kernels.values()):
         lines.append(f"int64_t {name}(char **buffers, const int64_t *numbers, int64_t begin, int64_t end);")
     lines += _orders(program)
-    lines += _Writer(program).function()
+    lines += [*writer.derive(), *writer.function()]
     return "\n".join([*lines, '#include "model.c"', ""])
 
 
@@ -93,6 +96,7 @@ class _Writer(Checks):
         super().__init__(program)
         self.plan = program.plan
         self.shown = parts(program.plan)
+        self.derived = derived(program)
         roots = [result.slot for result in program.results]
         self.leaving = {slot for slot in roots if slot >= 0 and self.plan.slots[slot].place in OWNED}
         self.shared = {slot for slot in self.leaving if roots.count(slot) > 1}
@@ -117,20 +121,56 @@ class _Writer(Checks):
             yield f"    if (arena(model, n[{plan.arena}].i)) return -1;"
         for slot, source in enumerate(self.program.sources):
             yield f"    p[{slot}] = {self.origin(source)};"
+        if self.derived.slots:
+            yield "    derived_values *known = model->replaced ? &model->derived : &shared_derived;"
+            yield "    if (!__atomic_load_n(&known->ready, __ATOMIC_ACQUIRE) && derive(model, known, n, p)) return -1;"
+        for place_of, slot in enumerate(self.derived.slots):
+            yield f"    p[{slot}] = known->values[{place_of}];"
         for slot, place in enumerate(plan.slots):
+            if slot in self.derived.slots:
+                continue
             if place.place == "arena":
                 yield f"    p[{slot}] = model->arena + n[{place.base}].i;"
-            elif place.place == "view" and plan.slots[self.root(slot)].place not in OWNED:
+            elif place.place == "view" and plan.slots[root_of(self.plan, slot)].place not in OWNED:
                 yield self.view(slot, place)
         for step, item in enumerate(plan.steps):
             self.behind = plan.steps[step + 1] if step + 1 < len(plan.steps) else None
-            yield from self.step(step, item)
+            if step not in self.derived.steps:
+                yield from self.step(step, item)
         yield from self.finish()
         yield "failed:"
         yield from (f"    {self.freed(slot)}" for slot in self.owned())
         yield from (f"    free(copy_{k});" for k in self.copies)
         yield from (f"    free(owners_{slot});" for slot in sorted(self.shared))
         yield "    return -1;"
+        yield "}"
+
+    def derive(self) -> Iterator[str]:
+        """The function that computes what depends on weights alone, where no other model of the library has."""
+        if not self.derived.slots:
+            return
+        yield "static int derive(framefuse_model *model, derived_values *known, const word *n, char **p) {"
+        yield "    int answer = 0;"
+        yield "    pthread_mutex_lock(&packing);"
+        yield "    if (known->ready) goto done;"
+        for slot, place in enumerate(self.plan.slots):
+            root = root_of(self.plan, slot)
+            if place.place == "view" and self.plan.slots[root].place == "input":
+                yield self.view(slot, place)
+        for number, slot in enumerate(self.derived.slots):
+            place = self.plan.slots[slot]
+            yield f"    {{ {self.array('sizes', place.sizes)} {self.array('strides', place.strides)}"
+            bytes = f"spanned_bytes({len(place.sizes)}, sizes, strides, {BY_NAME[place.dtype].size})"
+            yield f"      p[{slot}] = known->values[{number}] = room({bytes}); }}"
+            yield f'    if (!p[{slot}]) {{ answer = fail(model, "there is no memory for weights"); goto done; }}'
+        for step in self.derived.steps:
+            lines = self.step(step, self.plan.steps[step])
+            yield from (line.replace("goto failed", "answer = -1; goto done") for line in lines)
+        yield "    __atomic_store_n(&known->ready, 1, __ATOMIC_RELEASE);"
+        yield "done:"
+        yield "    if (answer) drop_derived(known);"
+        yield "    pthread_mutex_unlock(&packing);"
+        yield "    return answer;"
         yield "}"
 
     def owned(self) -> list[int]:
@@ -140,12 +180,6 @@ class _Writer(Checks):
 
     def freed(self, slot: int) -> str:
         return f"free(p[{slot}]);" if slot in self.leaving else f"give_back(model, p[{slot}]);"
-
-    def root(self, slot: int) -> int:
-        """The slot whose memory a view shows in the end."""
-        while self.plan.slots[slot].place == "view":
-            slot = self.plan.slots[slot].base
-        return slot
 
     def origin(self, source: int) -> str:
         given = len(self.program.inputs)
@@ -183,7 +217,7 @@ class _Writer(Checks):
         yield f"      p[{slot}] = {taken}; }}"
         yield f'    if (!p[{slot}]) {{ fail(model, "there is no memory for a result"); goto failed; }}'
         for other, view in enumerate(self.plan.slots):
-            if view.place == "view" and self.root(other) == slot:
+            if view.place == "view" and root_of(self.plan, other) == slot:
                 yield self.view(other, view)
 
     def view(self, slot: int, place: Slot) -> str:
@@ -210,7 +244,8 @@ class _Writer(Checks):
                 yield line.replace("return", "{", 1).replace(");", "); goto failed; }") if failing else line
         set_here = {instruction[1] for instruction in item.numbers}
         for slot, place in enumerate(self.plan.slots):
-            if place.place == "view" and place.offset in set_here and self.plan.slots[self.root(slot)].place != "input":
+            given = self.plan.slots[root_of(self.plan, slot)].place == "input"
+            if place.place == "view" and place.offset in set_here and not given:
                 yield f"    if (p[{place.base}]) {self.view(slot, place).lstrip()}"
 
     def call(self, item: CallStep) -> Iterator[str]:
@@ -482,9 +517,10 @@ class _Writer(Checks):
 
     def pack(self, slot: int) -> int:
         """The first of two places for the panels of a right factor, plain and of sums; -1 where it is no weight."""
-        root = self.root(slot)
+        root = root_of(self.plan, slot)
         sources = self.program.sources
-        if root >= len(sources) or sources[root] < len(self.program.inputs):
+        weight = root < len(sources) and sources[root] >= len(self.program.inputs)
+        if not weight and root not in self.derived.slots:
             return -1
         self.packs += 2
         return self.packs - 2

@@ -50,7 +50,8 @@ class Program:
     ``sources`` gives for each input slot of the plan the number of an input, or that of a weight behind all inputs.
     ``checks`` are the instructions of its guards that read tensors of the caller or numbers, in order: a tensor with
     the number of its input, its spec, and the numbers that take its free sizes and strides. ``fixed`` are the raw words
-    of numbers that the recorded call has set for good. ``kernels`` names the functions of kernel steps by their place.
+    of numbers that the recorded call has set for good. ``kernels`` names the functions of kernel steps by their place,
+    ``written`` has the slots that these write.
     ``results`` are the tensors that leave, in the order of the outputs.
     """
 
@@ -61,6 +62,7 @@ class Program:
     checks: tuple[tuple[object, ...], ...]
     fixed: Mapping[int, int]
     kernels: Mapping[int, str]
+    written: Mapping[int, tuple[int, ...]]
     results: tuple[Result, ...]
     description: Mapping[str, object]
 

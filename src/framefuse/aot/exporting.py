@@ -55,7 +55,7 @@ def export(
     weights, places = sources(call, examples, named)
     result, results, weights = structure(call, examples, weights)
     kept, fixed = checks(call, examples)
-    functions, kernels = _kernels(call)
+    functions, written, kernels = _kernels(call)
     inputs = tuple(_given(place, tensor, dynamic) for place, tensor in enumerate(examples))
     assumed = (*told(call), *fixed_for)
     description = {
@@ -66,7 +66,7 @@ def export(
         "result": result,
         "assumed": assumed,
     }
-    program = Program(call.stages.plan, inputs, weights, places, kept, fixed, functions, results, description)
+    program = Program(call.stages.plan, inputs, weights, places, kept, fixed, functions, written, results, description)
     build(program, kernels, Path(path))
     names = tuple(weight.name for weight in weights)
     return Exported(os.fspath(path), tuple(each.name for each in inputs), names, len(results), assumed)
@@ -156,17 +156,20 @@ def _described(name: str, tensor: torch.Tensor) -> dict[str, object]:
     return {"name": name, "dtype": str(tensor.dtype).removeprefix("torch."), "sizes": list(tensor.shape)}
 
 
-def _kernels(call: Recorded) -> tuple[dict[int, str], dict[str, Kernel]]:
-    """The function of each kernel step, and the distinct kernels by their functions."""
+def _kernels(call: Recorded) -> tuple[dict[int, str], dict[int, tuple[int, ...]], dict[str, Kernel]]:
+    """The function of each kernel step, the slots that it writes, and the distinct kernels by their functions."""
     code = call.stages.code
     assert code is not None, "the native backend made it"
     items = [item for item in code.schedule.items if isinstance(item, RunKernel)]
-    steps = [place for place, step in enumerate(call.stages.plan.steps) if isinstance(step, KernelStep)]
+    steps = [(place, step) for place, step in enumerate(call.stages.plan.steps) if isinstance(step, KernelStep)]
     functions: dict[object, str] = {}
     kernels: dict[str, Kernel] = {}
     named: dict[int, str] = {}
-    for place, item in zip(steps, items, strict=True):
+    written: dict[int, tuple[int, ...]] = {}
+    for (place, step), item in zip(steps, items, strict=True):
         name = functions.setdefault(key_of(item.kernel), f"framefuse_kernel_{len(functions)}")
         kernels.setdefault(name, item.kernel)
         named[place] = name
-    return named, kernels
+        buffers = zip(step.buffers, item.kernel.buffers, strict=True)
+        written[place] = tuple(slot for slot, buffer in buffers if buffer.written)
+    return named, written, kernels

@@ -35,6 +35,7 @@ API void framefuse_free(framefuse_model *model) {
     if (model->packs != NULL)
         count_model(-1);
     drop_packs(model->packs);
+    drop_derived(&model->derived);
     free(model->packs);
     free(model);
 }
@@ -132,6 +133,7 @@ API int framefuse_update_constants(framefuse_model *model, const char *const *na
     }
     free(copies);
     drop_packs(model->packs);
+    drop_derived(&model->derived);
     model->replaced = 1;
     return 0;
 }

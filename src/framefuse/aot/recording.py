@@ -15,10 +15,12 @@ from framefuse import _native
 from framefuse.aot.forms import forms
 from framefuse.aot.own_code import is_idle, read
 from framefuse.aot.own_views import parts
+from framefuse.aot.scaled_convolutions import with_scaled_convolutions
 from framefuse.aot.weights import NAMES, Weight
 from framefuse.api import compile
 from framefuse.capture.interp.registry import FORMS
 from framefuse.errors import UserError
+from framefuse.ir import registered
 from framefuse.ir.facts import Fact
 from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, NumbersStep, ReleaseStep
 from framefuse.ir.schedule import RunCall
@@ -69,7 +71,8 @@ def _recorded(f: Callable[..., Any], examples: Sequence[torch.Tensor], dynamic: 
         raise UserError(f"{f!r:.80} has no Python code that could be recorded. Export a function or an nn.Module")
     token = FORMS.set(forms())
     try:
-        compiled(*examples)
+        with registered.within("forward", "scaled convolutions", with_scaled_convolutions):
+            compiled(*examples)
     finally:
         FORMS.reset(token)
     if not state.products:

@@ -22,6 +22,8 @@ typedef struct { const char *name; uint8_t code, bits; int32_t ndim; const int64
 enum { BLOCKS = 256 };
 typedef struct { char *data; int64_t bytes; int used; } block;
 
+typedef struct { char *values[DERIVED + 1]; int ready; } derived_values; /* what is computed of weights alone */
+
 struct framefuse_model {
     char error[512];
     const char **constants; /* where each weight lies: in the library, or in memory of its own */
@@ -36,6 +38,7 @@ struct framefuse_model {
     int crew_of;           /* the count of forks when they came */
     int replaced;          /* whether weights were, whose panels are the model's own then */
     struct pack *packs;
+    derived_values derived;
 };
 
 static int fail(framefuse_model *model, const char *format, ...) {

@@ -33,12 +33,13 @@ class UserPass(Pass):
 
 
 _passes: dict[str, tuple[UserPass, ...]] = dict.fromkeys(STAGES, ())
+_within: ContextVar[tuple[UserPass, ...]] = ContextVar("within", default=())
 _suspended: ContextVar[bool] = ContextVar("suspended", default=False)
 
 
 def passes_of(stage: str) -> tuple[UserPass, ...]:
-    """The passes of a stage in order."""
-    return () if _suspended.get() else _passes[stage]
+    """The passes of a stage in order, those of this context last."""
+    return () if _suspended.get() else (*_passes[stage], *(row for row in _within.get() if row.stage == stage))
 
 
 def key() -> tuple[str, ...] | None:
@@ -73,6 +74,17 @@ def add(
 def remove(row: UserPass) -> None:
     """Takes the pass out; nothing happens where it is out already."""
     _passes[row.stage] = tuple(each for each in _passes[row.stage] if each is not row)
+
+
+@contextmanager
+def within(stage: str, name: str, change: Callable[[Graph], Graph]) -> Iterator[None]:
+    """While it lasts what this thread compiles is changed by one more pass, which is framefuse's own."""
+    row = UserPass(name, stage, lambda graph, setting: change(graph), check=False)
+    token = _within.set((*_within.get(), row))
+    try:
+        yield
+    finally:
+        _within.reset(token)
 
 
 @contextmanager

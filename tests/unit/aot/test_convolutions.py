@@ -88,6 +88,36 @@ def test_windows_of_three_by_three_have_eagers_infinities_and_follow_their_weigh
     torch.testing.assert_close(program(x), model(x), rtol=1e-5, atol=1e-4)
 
 
+def test_weights_take_what_follows_for_each_channel_and_follow_later_weights(tmp_path):
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(16, 24, 1, bias=False), torch.nn.BatchNorm2d(24), torch.nn.Hardswish(),
+        torch.nn.Conv2d(24, 24, 3, padding=1, groups=24), torch.nn.BatchNorm2d(24), torch.nn.ReLU(),
+        torch.nn.Conv2d(24, 32, 3, padding=1), torch.nn.BatchNorm2d(32),
+    ).eval()  # fmt: skip
+    numbers = {name: tensor for name, tensor in model.state_dict().items() if "num_batches" not in name}
+    for name, tensor in numbers.items():
+        tensor.copy_(torch.rand_like(tensor) + 0.5 if "var" in name else torch.randn_like(tensor))
+    path = tmp_path / "norms.so"
+    framefuse.export(model, (torch.randn(1, 16, 12, 13),), path)
+    first, second = framefuse.load(path), framefuse.load(path)
+
+    def check(program):
+        for sizes in ((2, 16, 14, 15), (1, 16, 9, 20)):
+            x = torch.randn(sizes)
+            near(program(x), model(x), model.double()(x.double()))
+            model.float()
+
+    with torch.no_grad():
+        check(first)
+        check(second)
+        before, x = first(torch.ones(1, 16, 8, 8)), torch.ones(1, 16, 8, 8)
+        for name in ("1.weight", "4.running_var", "3.bias", "7.running_mean", "6.weight"):
+            model.state_dict()[name].mul_(1.5)
+            second.update_constants({name: model.state_dict()[name].clone()})
+        check(second)
+        assert torch.equal(first(x), before) and torch.equal(framefuse.load(path)(x), before)
+
+
 def test_other_dtypes_ranks_and_weights_of_the_caller(tmp_path):
     line, few = torch.randn(6, 4, 5), torch.randn(24, 3, 7, 7)
     double = torch.randn(7, 3, 3, 3).double()
