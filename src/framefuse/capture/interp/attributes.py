@@ -37,6 +37,8 @@ from framefuse.ir.values import Arguments, Function, Keywords, Value
 MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 DIRECT_TENSOR_ATTRIBUTES = frozenset(("dtype", "device", "ndim", "layout", "is_cuda"))
 TUPLE_GETTER = type(collections.namedtuple("Named", "field").field)  # type: ignore[attr-defined]
+# By object, from CPython 3.13 on: the methods that a functools.singledispatchmethod has bound, held weakly.
+BOUND_BEFORE = "_method_cache"
 OF_FUNCTION = {"f_code": "__code__", "f_globals": "__globals__"}
 C_DESCRIPTORS = (
     types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
@@ -139,6 +141,8 @@ class Attributes:
         sources = self.recorder.sources
         if name.startswith(SAVED) and is_a(holder, torch.autograd.graph.Node):
             self.recorder.end("saved", name)  # no step helps: what comes before it is to be eager too
+        if kind is functools.singledispatchmethod and name == BOUND_BEFORE and frame.globals is vars(functools):
+            return (None,)  # a method bound anew does the same
         sources.guard_version(kind)
         source = sources.source_of(holder)
         known = source is not None
