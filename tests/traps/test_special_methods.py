@@ -4,6 +4,7 @@ they give is looked up at each call.
 
 from __future__ import annotations
 
+import collections
 import functools
 import operator
 from collections.abc import Callable, Iterator
@@ -152,3 +153,90 @@ def test_a_cached_method_of_a_class_without_a_place_in_a_module_is_a_step() -> N
                 Tables.table.cache_clear()
 
     hold(Trap(program, traces=8, hits=4))
+
+
+class Steps:
+    """Goes on while its values are small."""
+
+    def __init__(self, w: Any) -> None:
+        self.w = w
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        if (self.w * self.w).sum() > 100:
+            raise StopIteration
+        self.w = self.w * 2 + 1.3
+        return self.w
+
+
+class Signed:
+    """Its index, its text and its elements depend on the sign of what it holds."""
+
+    def __init__(self, w: Any) -> None:
+        self.w = w
+
+    def __index__(self) -> int:
+        return 1 if self.w.sum() > 0 else 0
+
+    def __format__(self, spec: str) -> str:
+        return f"{spec}+" if self.w.sum() > 0 else f"{spec}-"
+
+    def __repr__(self) -> str:
+        return "P" if self.w.sum() > 0 else "N"
+
+    def __len__(self) -> int:
+        return 3 if self.w.sum() > 0 else 2
+
+    def __getitem__(self, number: int) -> Any:
+        if number > 2:
+            raise IndexError
+        return self.w * number if self.w.sum() > 0 else self.w
+
+
+def _joined(*parts: Any) -> Any:
+    return sum(parts)
+
+
+def iterated(x: Any) -> Any:
+    total = x * 0
+    for part in Steps(x):
+        total = total + part
+    iterator = Steps(x)
+    first = next(iterator, None)
+    return total, [*Steps(x)], list(Steps(x)), first, next(Steps(x * 100), "ended"), dict(zip("ab", Steps(x)))
+
+
+def unpacked(x: Any) -> Any:
+    a, b, c = Signed(x + 1)
+    first, *rest = Steps(x)
+    drawn = (part * 2 if part.sum() > 0 else part for part in (x, x + 1))
+    p, q = drawn
+    last = _joined(x, *(y.abs() if y.sum() > 0 else y for y in (x, x)))
+    return a + b + c, first, rest, p, q, _joined(*Signed(x)), last
+
+
+def told(x: Any) -> Any:
+    y = x * 2
+    p = Signed(x)
+    return y + 1, f"{p:q} {p!r:>3} {p!s} {p!a}", [10, 20][p], repr(p)
+
+
+def filled(x: Any) -> Any:
+    def made() -> int:
+        return 1 if x.sum() > 0 else 2
+
+    entries: Any = collections.defaultdict(made)
+    y = x * entries["a"] + entries["b"]
+    return y, dict(entries)
+
+
+@pytest.mark.parametrize("function", [iterated, unpacked, told, filled])
+def test_a_branch_on_a_tensor_in_what_an_instruction_asks_is_a_break(function: Any) -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(function)
+        for number in range(12):
+            yield f(torch.full((3,), float((1, 3, -2)[number % 3])) + number / 16)
+
+    hold(Trap(program, traces=80, hits=4))

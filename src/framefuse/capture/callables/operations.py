@@ -13,11 +13,11 @@ import torch
 
 from framefuse.capture.callables.unseen import PLAIN, compared, compares, hidden, moves, shown, walked
 from framefuse.capture.facts.numbers import NUMBERS, TRACKED, pin_nested, plain_kind, plain_number, reads_values
-from framefuse.capture.interp.continuations import PUSH_ITERATOR, PUSH_NEGATED, PushChecked, PushOperation
-from framefuse.capture.interp.machine import Machine
+from framefuse.capture.interp.continuations import PUSH_ITERATOR, PUSH_NEGATED, Again, PushChecked, PushOperation
+from framefuse.capture.interp.machine import Machine, Recovery
 from framefuse.capture.interp.protocols import checked
 from framefuse.capture.interp.registry import form_of
-from framefuse.capture.program.equivalents import FORWARDS, LISTED, TAKEN, WALKED, equal_parts
+from framefuse.capture.program.equivalents import DRAWN, FORWARDS, LISTED, TAKEN, WALKED, equal_parts
 from framefuse.capture.program.frame import Frame, InterpretedGenerator, Pending
 from framefuse.capture.program.iterators import NATIVE_ITERATORS
 from framefuse.capture.program.lookups import goes_by_index, is_measured, is_plain_sequence, python_method, type_get
@@ -284,6 +284,34 @@ class Operations:
                     self.recorder.kill("argument", f"an iterator ({kind.__name__})")
         frame.stack.append(iter(value))
         return None
+
+    def advance(self, frame: Frame, method: Value, iterator: Value, at_end: Recovery | None) -> Outcome:
+        """Enters ``__next__`` of the program; where it raises StopIteration ``at_end`` says how the frame goes on."""
+        depth = len(self.machine.frames)
+        try:
+            outcome = self.machine.calls.call(frame, method, (iterator,), {})
+        except StopIteration:
+            if at_end is None:
+                raise
+            at_end.recover(self.machine, frame)
+            return None
+        if len(self.machine.frames) > depth:
+            self.machine.frames[-1].recovery = at_end
+        return outcome
+
+    def listed(self, frame: Frame, below: bool = False, most: float = math.inf, measured: bool = False) -> Outcome:
+        """Takes what the program's own code gives the instruction at hand to iterate in frames, after which that runs
+        again with the elements; MISSING where no such code is asked. ``below`` says where it lies on the stack.
+        """
+        value = frame.stack[-1 - below]
+        kind = type(value)
+        if kind is not InterpretedGenerator:
+            own = kind not in SIMPLE and not is_a(value, torch.Tensor)
+            if not own or (python_method(kind, "__iter__") is None and not goes_by_index(kind)):
+                return MISSING
+        if measured and is_measured(kind):
+            return self.machine.calls.call(frame, LISTED, (value,), {}, Again(below))
+        return self.machine.calls.call(frame, DRAWN, (value, most), {}, Again(below))
 
     def iterable(self, value: Value, most: float = math.inf, measured: bool = False) -> Value:
         """A value that native code may iterate: Python ``__iter__`` and ``__next__`` are called first, the latter until

@@ -22,7 +22,7 @@ from framefuse.capture.facts.kinds import is_plain
 from framefuse.capture.facts.numbers import NUMBERS, STANDS_FOR, Integer, applied, extreme
 from framefuse.capture.facts.questions import CALM, PROFILER, QUESTIONS, REGISTRATIONS, Question, answered
 from framefuse.capture.facts.settle import cell_contents
-from framefuse.capture.interp.continuations import PUSH_TRUTH, NextCall, PushAsked, PushChecked
+from framefuse.capture.interp.continuations import PUSH_TRUTH, NextCall, PushAsked, PushAtEnd, PushChecked
 from framefuse.capture.interp.machine import Machine, Special
 from framefuse.capture.interp.protocols import BUILTINS
 from framefuse.capture.interp.registry import needs_python, special
@@ -82,13 +82,7 @@ def _next(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> 
     method = python_method(type(iterator), "__next__")
     if method is None:
         return MISSING
-    if len(args) == 1:
-        return machine.calls.call(frame, method, (iterator,), {})
-    try:
-        frame.stack.append(machine.call_nested(method, (iterator,)))
-    except StopIteration:
-        frame.stack.append(args[1])
-    return None
+    return machine.operations.advance(frame, method, iterator, PushAtEnd(args[1]) if len(args) > 1 else None)
 
 
 @special(InterpretedGenerator.send, InterpretedGenerator.__next__, *equivalents.STEPS)

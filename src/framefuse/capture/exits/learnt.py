@@ -12,6 +12,7 @@ from framefuse.capture.opcodes.operators import COMPARE, FUNCTIONS, IN_PLACE
 from framefuse.capture.program.decoded import HANDLERS
 from framefuse.capture.program.frame import Frame, Pending
 from framefuse.capture.program.markers import NULL, Outcome
+from framefuse.ir.trace import formatted
 from framefuse.ir.values import Arguments, Function, Value
 
 # What one instruction does: a callable, its arguments, and what becomes of the outcome.
@@ -96,6 +97,11 @@ def _add_entry(frame: Frame, argument: int) -> Operation:
     return operator.setitem, (frame.stack[-argument], *value), DROP
 
 
+def _format(frame: Frame, argument: int) -> Operation:
+    spec = frame.stack.pop() if argument & 4 else ""
+    return formatted, (frame.stack.pop(), argument & 3, spec), None
+
+
 def set_of(*members: Value) -> set[Value]:
     """What a display of a set gives."""
     return set(members)
@@ -122,6 +128,7 @@ OPERATIONS: dict[str, Taken] = {
     "BUILD_MAP": _dict_display,
     "SET_ADD": _add,
     "MAP_ADD": _add_entry,
+    "FORMAT_VALUE": _format,
 }
 CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX")
 

@@ -121,13 +121,24 @@ class Exits:
 
     def learn(self, code: str, detail: str) -> None:
         """The recording ends at this instruction: the next one shall break here instead."""
-        if self.points is None or not self.breakable():
+        if self.points is None:
+            return
+        if not self.breakable():
+            self._learn_around(code, detail)
             return
         frame = self.frames[-1]
         if code in CUT_BEFORE:
             self.learnt |= self.points.learn(frame.code.code, frame.step - 1, None)
         elif code in STEPS:
             self.learn_step(frame, code, detail)
+
+    def _learn_around(self, code: str, detail: str) -> None:
+        """The recording ends in what native code called: the next one runs the instruction that led there as a step."""
+        if self.sealed or self.machine.depth < 2 or code not in STEPS:
+            return
+        inner = next((place for place in range(1, len(self.frames)) if self.frames[place].bottom), 0)
+        if inner:
+            self.learn_step(self.frames[inner - 1], code, detail)
 
     def place(self) -> Place | None:
         """The instruction at hand, where it can be made a step of its own."""

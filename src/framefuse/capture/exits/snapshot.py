@@ -93,7 +93,9 @@ def take(machine: Machine, recipes: Recipes, continuation: Pending | None, has_o
     """Takes all frames of ``machine`` apart; raises Unrepresentable with what stands against it."""
     taker = _Taker(machine.recorder, recipes)
     for caller, frame in itertools.pairwise(machine.frames):
-        taker.targets[id(caller)] = _targets(frame.continuation) + _targets(frame.resumption)
+        taker.targets[id(caller)] = (
+                *_targets(frame.continuation), *_targets(frame.resumption), *_targets(frame.recovery)
+            )
     taker.targets[id(machine.frames[-1])] = _targets(continuation)
     frames = tuple([taker.part(frame) for frame in machine.frames])
     extra = (taker.owed(continuation), taker.part(machine.handled))

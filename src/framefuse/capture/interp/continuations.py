@@ -7,6 +7,7 @@ A field ``target`` is a step at which the frame goes on.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from framefuse.capture.facts.numbers import bare
 from framefuse.capture.interp.machine import Continuation, Machine, Recovery, Resumption, exception_of
@@ -198,6 +199,35 @@ class PushNext(Continuation):
             frame.stack.append(value)
 
 
+@dataclass(frozen=True, slots=True)
+class PushText(Continuation):
+    """A part of an f-string: what the ``method`` that writes a ``kind`` gave, escaped and formatted."""
+
+    method: str
+    kind: type
+    escaped: bool
+    spec: str
+
+    def finish(self, machine: Machine, frame: Frame, value: Value) -> None:
+        text = checked(self.method, self.kind, value)
+        if self.escaped:
+            text = text.encode("ascii", "backslashreplace").decode("ascii")
+        frame.stack.append(format(bare(text), bare(self.spec)) if self.spec else text)
+
+
+@dataclass(frozen=True, slots=True)
+class Again(Continuation):
+    """The elements of what lies on top of the stack, or ``below`` that: they take its place, and the instruction that
+    takes them runs again.
+    """
+
+    below: bool
+
+    def finish(self, machine: Machine, frame: Frame, value: Value) -> None:
+        frame.stack[-1 - self.below] = value
+        frame.step -= 1
+
+
 DROP, PUSH_NONE, PUSH_TRUE, PUSH_ITERATOR = Drop(), PushNone(), PushTrue(), PushIterator()
 PUSH_TRUTH, PUSH_NEGATED = PushTruth(False), PushTruth(True)
 
@@ -241,6 +271,32 @@ class NextCall(Resumption):
             frame.stack.append(self.default[0])
         else:
             machine.raised = StopIteration(value) if value is not None else StopIteration()
+
+
+# Of an iterator that raised StopIteration ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EndLoop(Recovery):
+    """A loop ends, the iterator on the stack."""
+
+    target: int
+    caught: ClassVar[type[Exception]] = StopIteration
+
+    def recover(self, machine: Machine, frame: Frame) -> None:
+        frame.stack.pop()
+        frame.step = self.target
+
+
+@dataclass(frozen=True, slots=True)
+class PushAtEnd(Recovery):
+    """The value that ``next`` gives at the end."""
+
+    default: Value
+    caught: ClassVar[type[Exception]] = StopIteration
+
+    def recover(self, machine: Machine, frame: Frame) -> None:
+        frame.stack.append(self.default)
 
 
 # Of a lookup that raised AttributeError ------------------------------------------------------------------------------

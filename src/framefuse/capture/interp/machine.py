@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Callable
 from types import FunctionType
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from framefuse.capture.facts.settle import settle_values
 from framefuse.capture.program.breaks import Break
@@ -65,9 +65,10 @@ class Resumption(Pending):
 
 
 class Recovery(Pending):
-    """How a frame goes on after a lookup raised AttributeError."""
+    """How a frame goes on after a call raised ``caught``: AttributeError of a lookup, StopIteration of an iterator."""
 
     __slots__ = ()
+    caught: ClassVar[type[Exception]] = AttributeError
 
     def recover(self, machine: Machine, frame: Frame) -> None:
         """Pushes what stands for the attribute."""
@@ -238,7 +239,7 @@ class Machine:
             if frame.bottom or len(frames) == base:
                 error.__traceback__ = trace
                 rethrow(error)
-            if frame.recovery is not None and is_a(error, AttributeError):
+            if is_a(frame.recovery, Recovery) and is_a(error, frame.recovery.caught):
                 try:
                     self.recover(frames[-1], frame.recovery)
                     return
@@ -347,7 +348,7 @@ class Machine:
             continuation.finish(self, frame, value)
 
     def recover(self, frame: Frame, recovery: Pending) -> None:
-        """Goes on in ``frame`` after the lookup that it waited for raised AttributeError."""
+        """Goes on in ``frame`` after the call that it waited for raised what is caught."""
         assert is_a(recovery, Recovery)
         recovery.recover(self, frame)
 

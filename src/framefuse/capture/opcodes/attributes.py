@@ -117,11 +117,16 @@ def binary_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
     if is_a(holder, torch.Tensor):
         frame.stack.append(holder[key])
         return None
+    recorder = machine.recorder
+    method = python_method(kind, "__getitem__") if kind not in EXACT else None
+    if method is not None:
+        recorder.sources.guard_type(holder)
+        recorder.sources.guard_version(kind)
+        return machine.calls.call(frame, method, (holder, key), {})
     if kind in EXACT and kind is not dict:
         key = _index(machine, key)
     if type(key) in TRACKED:
         key = key_in(machine, holder, key) if is_a(holder, dict) else key.plain()
-    recorder = machine.recorder
     if kind in EXACT:
         if type(key) is slice:
             key = _plain(key)
@@ -145,11 +150,6 @@ def binary_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
             value = recorder.contents.item(holder, key, value, free)
         frame.stack.append(value)
         return None
-    method = python_method(kind, "__getitem__")
-    if method is not None:
-        recorder.sources.guard_type(holder)
-        recorder.sources.guard_version(kind)
-        return machine.calls.call(frame, method, (holder, key), {})
     if is_a(holder, type):
         making = type_get(holder, "__class_getitem__")
         if type(making) is classmethod and runs_program(making.__func__):

@@ -8,16 +8,16 @@ from framefuse.capture.callables.mutations import mutate
 from framefuse.capture.callables.unseen import compared, hashed, shown
 from framefuse.capture.facts.numbers import TRACKED, bare, key_of, made_of, pin_nested
 from framefuse.capture.facts.texts import Text
+from framefuse.capture.interp.continuations import PushText
 from framefuse.capture.interp.machine import Machine
-from framefuse.capture.interp.protocols import checked
 from framefuse.capture.interp.registry import handles
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.lookups import python_method, type_get
-from framefuse.capture.program.markers import MISSING, NULL
+from framefuse.capture.program.markers import MISSING, NULL, Outcome
 from framefuse.ir.containers import entries
 from framefuse.ir.own_class import is_a
 from framefuse.ir.trace import formatted
-from framefuse.ir.values import Function, Value
+from framefuse.ir.values import Arguments, Function, Value
 
 # Types whose format without a specification is ``str`` of the object; NumPy's numbers have another.
 TEXTUAL = (object, int, float, complex, str, datetime.date, datetime.time)
@@ -75,7 +75,7 @@ def build_slice(machine: Machine, frame: Frame, argument: int) -> None:
 
 
 @handles("FORMAT_VALUE")
-def format_value(machine: Machine, frame: Frame, argument: int) -> None:
+def format_value(machine: Machine, frame: Frame, argument: int) -> Outcome:
     spec = frame.stack.pop() if argument & 4 else ""
     value = frame.stack.pop()
     if machine.operations.reads_value(value):
@@ -83,56 +83,55 @@ def format_value(machine: Machine, frame: Frame, argument: int) -> None:
     if type(value) in TRACKED and type(spec) is str:
         text = formatted(bare(value), argument & 3, spec)
         frame.stack.append(made_of("format", text, (value,), (argument & 3, spec)))
-        return
-    value = _converted(machine, value, argument & 3)
+        return None
+    if argument & 3:
+        return _converted(machine, frame, value, argument & 3, spec)
+    pin_nested(value)
     method = python_method(type(value), "__format__")
     if method is not None:
-        written = machine.call_nested(method, (value, spec))
-        if not is_a(written, str):
-            raise TypeError(f"__format__ must return a str, not {type(written).__name__}")
-        frame.stack.append(written)
-    elif not spec and any(type_get(type(value), "__format__") is kind.__format__ for kind in TEXTUAL):
-        frame.stack.append(_text(machine, value, "__str__", str))
-    else:
-        shown(machine, value)
-        frame.stack.append(format(value, spec))
+        return _ask(machine, frame, method, (value, spec), PushText("__format__", type(value), False, ""))
+    if not spec and any(type_get(type(value), "__format__") is kind.__format__ for kind in TEXTUAL):
+        return _text(machine, frame, value, "__str__", False, "")
+    shown(machine, value)
+    frame.stack.append(format(value, spec))
+    return None
 
 
 @handles("CONVERT_VALUE")
-def convert_value(machine: Machine, frame: Frame, argument: int) -> None:
+def convert_value(machine: Machine, frame: Frame, argument: int) -> Outcome:
     """The conversion before a format that is computed: 3.13 has it as an instruction, told apart where it stands."""
     value = frame.stack.pop()
     if machine.operations.reads_value(value):
         machine.exits.opaque(frame, formatted, (value, argument, ""), {}, None, "item", "The text of a tensor")
     if type(value) in TRACKED:
         frame.stack.append(made_of("format", formatted(bare(value), argument, ""), (value,), (argument, "")))
-        return
-    frame.stack.append(_converted(machine, value, argument))
+        return None
+    return _converted(machine, frame, value, argument, "")
 
 
-def _converted(machine: Machine, value: Value, conversion: int) -> Value:
-    """A value of an f-string after ``!s`` (1), ``!r`` (2), ``!a`` (3) or nothing (0)."""
+def _converted(machine: Machine, frame: Frame, value: Value, conversion: int, spec: str) -> Outcome:
+    """Pushes a value of an f-string after ``!s`` (1), ``!r`` (2) or ``!a`` (3), formatted."""
     pin_nested(value)
-    if conversion == 1:
-        return _text(machine, value, "__str__", str)
-    if conversion == 2:
-        return _text(machine, value, "__repr__", repr)
-    if conversion == 3:
-        return _text(machine, value, "__repr__", repr).encode("ascii", "backslashreplace").decode("ascii")
-    return value
+    return _text(machine, frame, value, "__str__" if conversion == 1 else "__repr__", conversion == 3, spec)
 
 
-def _text(machine: Machine, value: Value, name: str, function: Function) -> str:
-    method = python_method(type(value), name)
-    if method is None and function is str and type_get(type(value), name) is object.__str__:
-        method = python_method(type(value), "__repr__")
-    if method is None:
-        shown(machine, value)
+def _text(machine: Machine, frame: Frame, value: Value, name: str, escaped: bool, spec: str) -> Outcome:
+    kind = type(value)
+    method = python_method(kind, name)
+    if method is None and name == "__str__" and type_get(kind, name) is object.__str__:
+        method = python_method(kind, "__repr__")
+    text = PushText(name, kind, escaped, spec)
     if method is not None:
-        text: str = checked(name, type(value), machine.call_nested(method, (value,)))
-    else:
-        text = function(value)
-    return text
+        return _ask(machine, frame, method, (value,), text)
+    shown(machine, value)
+    text.finish(machine, frame, str(value) if name == "__str__" else repr(value))
+    return None
+
+
+def _ask(machine: Machine, frame: Frame, method: Function, args: Arguments, then: PushText) -> Outcome:
+    """Enters a method of the program that writes text."""
+    machine.recorder.sources.guard_type(args[0])
+    return machine.calls.call(frame, method, args, {}, then)
 
 
 @handles("LIST_TO_TUPLE")
@@ -141,12 +140,16 @@ def list_to_tuple(machine: Machine, frame: Frame, argument: int) -> None:
 
 
 @handles("LIST_EXTEND")
-def list_extend(machine: Machine, frame: Frame, argument: int) -> None:
+def list_extend(machine: Machine, frame: Frame, argument: int) -> Outcome:
+    listed = machine.operations.listed(frame, measured=True)
+    if listed is not MISSING:
+        return listed
     value = frame.stack.pop()
     if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
         raise TypeError(f"Value after * must be an iterable, not {type(value).__name__}")
     values = machine.operations.iterable(value, measured=True)
     _grow(machine, frame.stack[-argument], "extend", _seen(machine, values))
+    return None
 
 
 def _seen(machine: Machine, values: Value) -> Value:
@@ -158,9 +161,13 @@ def _seen(machine: Machine, values: Value) -> Value:
 
 
 @handles("SET_UPDATE")
-def set_update(machine: Machine, frame: Frame, argument: int) -> None:
+def set_update(machine: Machine, frame: Frame, argument: int) -> Outcome:
+    listed = machine.operations.listed(frame)
+    if listed is not MISSING:
+        return listed
     value = machine.operations.iterable(frame.stack.pop())
     _grow(machine, frame.stack[-argument], "update", value)
+    return None
 
 
 @handles("DICT_UPDATE")
@@ -255,13 +262,17 @@ def _grow(machine: Machine, holder: Value, name: str, *args: Value) -> None:
 
 
 @handles("UNPACK_SEQUENCE")
-def unpack_sequence(machine: Machine, frame: Frame, argument: int) -> None:
+def unpack_sequence(machine: Machine, frame: Frame, argument: int) -> Outcome:
+    listed = machine.operations.listed(frame, most=argument)
+    if listed is not MISSING:
+        return listed
     values = _unpacked(machine, frame.stack.pop(), argument)
     if len(values) < argument:
         raise ValueError(f"not enough values to unpack (expected {argument}, got {len(values)})")
     if len(values) > argument:
         raise ValueError(f"too many values to unpack (expected {argument})")
     frame.stack.extend(reversed(values))
+    return None
 
 
 def _unpacked(machine: Machine, value: Value, least: int) -> list[Value]:
@@ -279,7 +290,10 @@ def _unpacked(machine: Machine, value: Value, least: int) -> list[Value]:
 
 
 @handles("UNPACK_EX")
-def unpack_ex(machine: Machine, frame: Frame, argument: int) -> None:
+def unpack_ex(machine: Machine, frame: Frame, argument: int) -> Outcome:
+    listed = machine.operations.listed(frame)
+    if listed is not MISSING:
+        return listed
     value = frame.stack.pop()
     if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
         raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object")
@@ -291,3 +305,4 @@ def unpack_ex(machine: Machine, frame: Frame, argument: int) -> None:
     frame.stack.extend(reversed(values[len(values) - after :] if after else []))
     frame.stack.append(middle)
     frame.stack.extend(reversed(values[:before]))
+    return None

@@ -6,7 +6,7 @@ from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import handles
 from framefuse.capture.opcodes.build import callable_title
 from framefuse.capture.program.frame import Frame
-from framefuse.capture.program.markers import NULL, SWITCH, Outcome
+from framefuse.capture.program.markers import MISSING, NULL, SWITCH, Outcome
 from framefuse.ir.own_class import is_a
 
 
@@ -46,6 +46,9 @@ def call_kw(machine: Machine, frame: Frame, argument: int) -> Outcome:
 
 @handles("CALL_FUNCTION_EX")
 def call_function_ex(machine: Machine, frame: Frame, argument: int) -> Outcome:
+    listed = machine.operations.listed(frame, bool(argument & 1), measured=True)
+    if listed is not MISSING:
+        return listed
     kwargs = frame.stack.pop() if argument & 1 else {}
     args = frame.stack.pop()
     target, below = frame.stack.pop(), frame.stack.pop()

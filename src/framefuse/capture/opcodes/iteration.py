@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from framefuse.capture.interp.continuations import ForLoop, PushNext
+from framefuse.capture.interp.continuations import EndLoop, ForLoop, PushNext
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import handles
 from framefuse.capture.program.frame import Frame, InterpretedGenerator
@@ -36,12 +36,7 @@ def for_iter(machine: Machine, frame: Frame, argument: int) -> Outcome:
     method = python_method(kind, "__next__")
     if method is not None:
         machine.recorder.sources.guard_type(iterator)
-        try:
-            frame.stack.append(machine.call_nested(method, (iterator,)))
-        except StopIteration:
-            frame.stack.pop()
-            frame.step = argument
-        return None
+        return machine.operations.advance(frame, method, iterator, EndLoop(argument))
     sources, contents = machine.recorder.sources, machine.recorder.contents
     if sources.knows(iterator) and machine.recorder.alive:  # what it gives is no part of this recording
         return machine.exits.opaque(

@@ -396,6 +396,11 @@ def taken(iterator: Value, most: float) -> list[Value]:
     return values
 
 
+def drawn(iterable: Value, most: float) -> list[Value]:
+    """The elements that an instruction takes of what it is given, or the first of more than ``most``."""
+    return taken(iter(iterable), most)
+
+
 def reversed_(sequence: Value) -> Value:
     """``reversed`` of what is read by its ``__getitem__``, whose length is asked at once."""
     return _backwards(sequence, len(sequence))
@@ -428,6 +433,7 @@ FORWARDS: Value = forwards
 LISTED: Value = list_
 WALKED: Value = walked  # the elements of what is iterated by its __getitem__
 TAKEN: Value = taken
+DRAWN: Value = drawn
 CALLED: Value = _called  # of what can be called in any way: what the factory of a defaultdict makes
 
 

@@ -29,7 +29,7 @@ class Frame:
     """An activation of a Python function: ``locals`` in slot order, value ``stack``, next ``step``.
 
     ``continuation`` says what becomes of the returned value (None: it is pushed on the caller's stack), ``resumption``
-    what the caller of a generator does with its values, ``recovery`` how to go on after an AttributeError.
+    what the caller of a generator does with its values, ``recovery`` how to go on after an error.
     ``bottom`` frames were entered from native code and end the loop. ``handled`` is the exception that the caller
     handles; in a sleeping generator the one that it handles itself. ``shown`` is the user's line at a step, while this
     frame is the innermost, ``around`` the one from which torch's own frame was reached. ``space`` is the namespace of a
