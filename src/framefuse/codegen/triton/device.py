@@ -262,6 +262,13 @@ def exponential(x):
 
 
 @triton.jit
+def scaled_sums(x, total, y, other):
+    """Two sums of exponentials made one, each as the largest exponent and the sum of the distances' exponentials."""
+    share = tl.where(x == y, 1.0, exponential(0.0 - tl.abs(x - y)))
+    return largest(x, y), tl.where(y > x, total * share + other, total + other * share)
+
+
+@triton.jit
 def log_sums(x, carry, AXIS: tl.constexpr):
     """The logarithms of sums of exponentials up to each element along a dimension, behind those that ``carry`` stands
     for. Exponentials of distances from the largest are added up, unless some element is so far below it that its own
@@ -275,7 +282,10 @@ def log_sums(x, carry, AXIS: tl.constexpr):
         base = tl.where(top == float("-inf"), 0.0, top)
         result = logarithm(exponential(carry - base) + tl.cumsum(exponential(x - base), AXIS)) + base
     else:
-        result = log_add_exp(tl.associative_scan(x, AXIS, log_add_exp), carry)
+        # A logarithm at each step of the scan is a hundred times the code, seconds of the compiler's time.
+        first, total = tl.associative_scan((x, tl.full(x.shape, 1.0, x.dtype)), AXIS, scaled_sums)
+        first, total = scaled_sums(carry, 1.0, first, total)
+        result = first + logarithm(total)
     return result
 
 

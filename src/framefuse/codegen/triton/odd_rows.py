@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from framefuse.codegen.triton.blocks import VECTOR, Blocks, estimate
 from framefuse.codegen.triton.builder import Builder
 from framefuse.codegen.triton.indices import Indices
-from framefuse.ir.loops import Accumulator, Kernel, Load, Loop, Store
+from framefuse.ir.loops import Accumulator, Kernel, Let, Load, Loop, Store
 from framefuse.ir.loops.walk import statements, values_of
 from framefuse.ir.numbers import Expr, Symbol
 
@@ -88,7 +88,8 @@ def elements(loop: Loop) -> int:
 
 
 def _begin(loop: Loop) -> Expr | None:
-    inside = {s.axis for s in statements(loop.body) if isinstance(s, Loop)}
+    named = (s for s in statements(loop.body) if isinstance(s, (Let, Loop)))
+    inside = {s.axis if isinstance(s, Loop) else Symbol(s.name) for s in named}
     begins = Counter[Expr]()
     for size, index in _moved(loop):
         step = index.coefficient(loop.axis)

@@ -329,6 +329,18 @@ def test_what_a_gpu_gets_moves_16_bytes_at_once(name):
         assert "st.global.v4.b32" in texts[0]
 
 
+def test_rows_over_two_axes_of_odd_sizes_have_code():
+    """Where such a row goes on is decoded at each element: it begins nowhere that is known in front of its loop."""
+
+    def logsumexp(b, x):
+        wide = b.cast(x, dtype=FLOAT32)
+        top = b.reduce("amax", wide, 0, 2)
+        away = b.sub(wide, b.reshape(top, 1, S1, 1))
+        return b.cast(b.add(b.log(b.reduce("sum", b.exp(away), 0, 2)), top), dtype=BFLOAT16)
+
+    assert assembly(logsumexp, ((S0, S1, S2), BFLOAT16), hints={"s0": 255, "s1": 257, "s2": 253})
+
+
 def messages(b, x, w, source, target):
     sent = b.take(x, source)
     if x.dtype is not FLOAT16:  # whose arithmetic is done in 32 bits
