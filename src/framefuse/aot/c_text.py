@@ -6,9 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from framefuse.aot.c_checks import Checks
+from framefuse.aot.c_products import Products
 from framefuse.aot.c_words import integer, order_of, quoted, real
-from framefuse.aot.derived import derived, root_of
 from framefuse.aot.exported_program import DLPACK, Program, Result
 from framefuse.aot.own_code import (
     NUMBERS,
@@ -28,12 +27,11 @@ from framefuse.aot.own_code import (
     is_idle,
     read,
 )
-from framefuse.aot.own_views import Number, Shown, Word, parts
+from framefuse.aot.own_views import Number, Shown, Word, parts, root_of
 from framefuse.ir.dtypes import BY_NAME
 from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, NumbersStep, ReleaseStep, Slot
 
 OWNED = ("fresh", "call")  # slots with memory of their own
-REAL = {"float32": "float", "float64": "double"}  # the types of products in C
 
 
 def c_text(program: Program, places: list[int], wide: bool) -> str:
@@ -89,19 +87,19 @@ def _orders(program: Program) -> list[str]:
     return [f"#define STEPS {steps}", *lines, table]
 
 
-class _Writer(Checks):
+class _Writer(Products):
     """Writes the function ``program``."""
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
-        self.plan = program.plan
         self.shown = parts(program.plan)
-        self.derived = derived(program)
         roots = [result.slot for result in program.results]
         self.leaving = {slot for slot in roots if slot >= 0 and self.plan.slots[slot].place in OWNED}
         self.shared = {slot for slot in self.leaving if roots.count(slot) > 1}
         self.copies = [k for k, slot in enumerate(roots) if slot not in self.leaving]
-        self.packs = 0  # places for panels of weights
+        tails = program.tails.values()
+        self.within = {tail.out: tail.input for tail in tails if tail.within}  # in whose memory slots lie
+        self.followers = {tail.step for tail in tails}
         self.behind: object = None  # the step behind the one that is written
 
     def function(self) -> Iterator[str]:
@@ -127,16 +125,20 @@ class _Writer(Checks):
         for place_of, slot in enumerate(self.derived.slots):
             yield f"    p[{slot}] = known->values[{place_of}];"
         for slot, place in enumerate(plan.slots):
-            if slot in self.derived.slots:
+            root = root_of(plan, slot)
+            if slot in self.derived.slots or root in self.within:
                 continue
             if place.place == "arena":
                 yield f"    p[{slot}] = model->arena + n[{place.base}].i;"
-            elif place.place == "view" and plan.slots[root_of(self.plan, slot)].place not in OWNED:
+            elif place.place == "view" and plan.slots[root].place not in OWNED:
                 yield self.view(slot, place)
         for step, item in enumerate(plan.steps):
             self.behind = plan.steps[step + 1] if step + 1 < len(plan.steps) else None
-            if step not in self.derived.steps:
+            if step not in self.derived.steps and step not in self.followers:
                 yield from self.step(step, item)
+            for tail in self.program.tails.values():
+                if tail.within and tail.last == step:
+                    yield f"    give_back(model, p[{tail.input}]); p[{tail.input}] = NULL;"
         yield from self.finish()
         yield "failed:"
         yield from (f"    {self.freed(slot)}" for slot in self.owned())
@@ -190,23 +192,21 @@ class _Writer(Checks):
     def step(self, number: int, item: object) -> Iterator[str]:
         plan = self.plan
         if isinstance(item, KernelStep):
-            buffers = ", ".join(f"p[{slot}]" for slot in item.buffers)
-            numbers = ", ".join(f"n[{number}].i" for number in item.numbers)
-            yield f"    {{ char *b[] = {{{buffers or '0'}}}; const int64_t a[] = {{{numbers or '0'}}};"
-            work = f"n[{item.work}].i" if item.parallel else "0"
-            yield f"      if (run(model, {self.program.kernels[number]}, b, a, n[{item.extent}].i, {work})) {{"
+            yield self.operands(item)
+            yield f"      if (run(model, {self.program.kernels[number]}, b, a, {self.extent(item)})) {{"
             yield '        fail(model, "an index is out of bounds, or an integer is divided by zero"); goto failed; } }'
         elif isinstance(item, MatmulStep):
             yield from self.product(item)
         elif isinstance(item, AllocStep):
             yield from self.memory(item.slot)
         elif isinstance(item, CallStep):
-            yield from self.call(item)
+            yield from self.call(number, item)
         elif isinstance(item, NumbersStep):
             yield from self.further(item)
         elif isinstance(item, ReleaseStep):
             for slot in item.slots:
-                if plan.slots[slot].place in OWNED and slot not in (*self.leaving, *self.shown):
+                kept = (*self.leaving, *self.shown, *self.within.values())
+                if plan.slots[slot].place in OWNED and slot not in kept:
                     yield f"    give_back(model, p[{slot}]); p[{slot}] = NULL;"
 
     def memory(self, slot: int) -> Iterator[str]:
@@ -217,24 +217,15 @@ class _Writer(Checks):
         yield f"      p[{slot}] = {taken}; }}"
         yield f'    if (!p[{slot}]) {{ fail(model, "there is no memory for a result"); goto failed; }}'
         for other, view in enumerate(self.plan.slots):
-            if view.place == "view" and root_of(self.plan, other) == slot:
+            root = root_of(self.plan, other)
+            if self.within.get(other) == slot:
+                yield f"    p[{other}] = p[{slot}];"
+            elif view.place == "view" and slot in (root, self.within.get(root)):
                 yield self.view(other, view)
 
     def view(self, slot: int, place: Slot) -> str:
         offset = f" + n[{place.offset}].i * {BY_NAME[place.dtype].size}" if place.offset >= 0 else ""
         return f"    p[{slot}] = p[{place.base}]{offset};"
-
-    def product(self, item: MatmulStep) -> Iterator[str]:
-        dtype = self.plan.slots[item.out].dtype
-        kind = REAL[dtype]
-
-        def operand(slot: int, strides: tuple[int, int, int]) -> str:
-            return f"({kind} *)p[{slot}], " + ", ".join(f"n[{stride}].i" for stride in strides)
-
-        sizes = ", ".join(f"n[{size}].i" for size in (item.batch, item.m, item.n, item.k))
-        yield f"    {{ const operands_{dtype} of = {{{sizes}, {operand(item.a, item.a_strides)},"
-        yield f"        {operand(item.c, item.c_strides)}, {operand(item.out, item.out_strides)}}};"
-        yield f"      if (product_{dtype}(model, &of, {self.pack(item.c)})) goto failed; }}"
 
     def further(self, item: NumbersStep) -> Iterator[str]:
         """Numbers that depend on sizes of results, within the steps: what they refuse gives memory back."""
@@ -248,7 +239,7 @@ class _Writer(Checks):
             if place.place == "view" and place.offset in set_here and not given:
                 yield f"    if (p[{place.base}]) {self.view(slot, place).lstrip()}"
 
-    def call(self, item: CallStep) -> Iterator[str]:
+    def call(self, number: int, item: CallStep) -> Iterator[str]:
         if is_idle(item) or any(out in self.shown for _, out in item.outs):
             return
         called = read(self.plan, item)
@@ -268,7 +259,7 @@ class _Writer(Checks):
         elif isinstance(called, Exponentials):
             yield from self.exponentials(called)
         elif isinstance(called, Convolution):
-            yield from self.convolution(called)
+            yield from self.convolution(called, self.program.tails.get(number))
         elif isinstance(called, Part):
             yield from self.part(called)
         elif isinstance(called, Written):
@@ -479,51 +470,6 @@ class _Writer(Checks):
         element = BY_NAME[place.dtype].size
         yield f"      if (elements(model, {shape}, whole, p[{item.input}], from, p[{item.out}], to, {element}))"
         yield "          goto failed; }"
-
-    def array(self, name: str, numbers: tuple[int, ...]) -> str:
-        values = ", ".join(f"n[{number}].i" for number in numbers) or "0"
-        return f"const int64_t {name}[] = {{{values}}};"
-
-    def convolution(self, item: Convolution) -> Iterator[str]:
-        slots, dtype = self.plan.slots, self.plan.slots[item.out].dtype
-        rank = len(item.stride)
-
-        def sized(slot: int) -> list[str]:
-            return [f"n[{number}].i" for number in slots[slot].sizes]
-
-        def operand(slot: int, batched: bool) -> str:
-            strides = [f"n[{number}].i" for number in slots[slot].strides]
-            lead = [] if batched else ["0"]
-            flat = ["0"] if rank == 1 else []
-            strides = [*lead, *strides[: len(strides) - rank], *flat, *strides[len(strides) - rank :]]
-            return f"({REAL[dtype]} *)p[{slot}], " + ", ".join(strides)
-
-        def window(values: tuple[int, ...], flat: int) -> str:
-            return ", ".join(map(str, values if rank == 2 else (flat, *values)))
-
-        x, weight, out = sized(item.input), sized(item.weight), sized(item.out)
-        batched = len(x) == rank + 2
-        flat = ["1"] if rank == 1 else []
-        sizes = [x[0] if batched else "1", x[-rank - 1], *flat, *x[-rank:], out[-rank - 1], *flat, *out[-rank:]]
-        sizes += [*flat, *weight[-rank:], str(item.groups)]
-        bias = "NULL, 0"
-        if item.bias is not None:
-            bias = f"({REAL[dtype]} *)p[{item.bias}], n[{slots[item.bias].strides[0]}].i"
-        yield f"    {{ const convolved_{dtype} of = {{{', '.join(sizes)},"
-        yield f"        {window(item.stride, 1)}, {window(item.pad, 0)}, {window(item.hole, 1)},"
-        yield f"        {operand(item.input, batched)}, {operand(item.weight, True)}, {bias},"
-        yield f"        {operand(item.out, batched)}, NULL}};"
-        yield f"      if (convolution_{dtype}(model, &of, {self.pack(item.weight)})) goto failed; }}"
-
-    def pack(self, slot: int) -> int:
-        """The first of two places for the panels of a right factor, plain and of sums; -1 where it is no weight."""
-        root = root_of(self.plan, slot)
-        sources = self.program.sources
-        weight = root < len(sources) and sources[root] >= len(self.program.inputs)
-        if not weight and root not in self.derived.slots:
-            return -1
-        self.packs += 2
-        return self.packs - 2
 
     def finish(self) -> Iterator[str]:
         for k, result in enumerate(self.program.results):

@@ -94,18 +94,16 @@ static inline __attribute__((always_inline)) void NAMED(all_channels)(const int 
             }
 }
 
-/* Lines of results; the panels of a weight are here (tap, channel). */
-static void NAMED(depthwise)(const void *context, int64_t begin, int64_t end, int worker)
+/* Rows of results, the last ones once more with some before them; the panels of a weight are here (tap, channel). */
+static void NAMED(depthwise_rows)(const NAMED(work) *work, int64_t first, int64_t last)
 {
-    (void)worker;
-    const NAMED(work) *work = context;
     const NAMED(convolved) *of = work->what;
     const REAL *from[PLACES];
     REAL *to[ROWS];
-    int64_t taps = work->taps, first = begin * of->out_width, last = end * of->out_width;
+    int64_t taps = work->taps;
     for (int64_t row = first; row < last;) {
         if (last - row < ROWS && last - first >= ROWS)
-            row = last - ROWS; /* the last ones once more, with some before them */
+            row = last - ROWS;
         int count = last - row < ROWS ? 1 : ROWS;
         NAMED(place_windows)(work, row, count, from, to);
         if (count == 1)
@@ -113,6 +111,22 @@ static void NAMED(depthwise)(const void *context, int64_t begin, int64_t end, in
         else
             NAMED(all_channels)(ROWS, of->channels, taps, from, work->packed, work->bias, to);
         row += count;
+    }
+}
+
+/* Lines of results; with what follows, as many at a time as stay near. */
+static void NAMED(depthwise)(const void *context, int64_t begin, int64_t end, int worker)
+{
+    (void)worker;
+    const NAMED(work) *work = context;
+    const NAMED(convolved) *of = work->what;
+    int64_t size = of->out_width * of->channels * (int64_t)sizeof(REAL), step = work->behind ? NEAR / 2 / size : end;
+    step = step < 1 ? 1 : step;
+    for (int64_t line = begin; line < end; line += step) {
+        int64_t last = line + step < end ? line + step : end;
+        NAMED(depthwise_rows)(work, line * of->out_width, last * of->out_width);
+        if (work->behind)
+            follow(work->behind, last * of->out_width * of->channels);
     }
 }
 
@@ -183,7 +197,16 @@ static int64_t NAMED(reach)(int64_t size, int64_t pad, int64_t out, int64_t stri
     return size + pad > read ? size + pad : read;
 }
 
-static int NAMED(convolution)(framefuse_model *model, const NAMED(convolved) *given, int site)
+/* Whether the rows of results lie one behind the other, as many as a tail has turns for. */
+static int NAMED(lie_in_order)(const NAMED(convolved) *of, const tail *behind)
+{
+    int64_t line = of->out_width * of->ow, picture = of->out_height * line;
+    return of->oc == 1 && of->ow == of->out_channels && of->oh == line && of->on == picture &&
+           behind->extent == of->batch * picture;
+}
+
+/* `behind`: what may follow the result on the way, and is to be finished; or NULL. */
+static int NAMED(convolution)(framefuse_model *model, const NAMED(convolved) *given, int site, tail *behind)
 {
     NAMED(convolved) of = *given;
     of.pad_h = of.pad_h < 0 ? of.hole_h * (of.taps_h - 1) / 2 : of.pad_h; /* "same" */
@@ -205,16 +228,21 @@ static int NAMED(convolution)(framefuse_model *model, const NAMED(convolved) *gi
         factor.columns = of.channels;
     int64_t panels = NAMED(packed_size)(&factor) * (alone ? 1 : of.groups) + NAMED(COLUMNS);
     int64_t copy = copies ? of.batch * height * width * of.channels + NAMED(COLUMNS) : 0;
+    if (threads > 1 || (of.groups > 1 && !alone) || (behind && !NAMED(lie_in_order)(&of, behind)))
+        behind = NULL;
     if (site >= 0 && NAMED(in_squares)(&of)) {
-        int answer = NAMED(by_squares)(model, &of, &factor, site + 1, threads);
+        int answer = NAMED(by_squares)(model, &of, &factor, site + 1, threads, behind);
         if (answer <= 0)
             return answer;
+        if (behind && behind->again)
+            behind->done = 0;
+        behind = NULL;
     }
     const REAL *bias;
     REAL *place = NAMED(edges)(model, &of, of.bias || alone, panels + copy, &bias);
     if (place == NULL)
         return -1;
-    NAMED(work) work = {NAMED(place_windows), &of, rows, taps, inner, outer, NULL, 0, bias, of.oc, 0, 0};
+    NAMED(work) work = {NAMED(place_windows), &of, rows, taps, inner, outer, NULL, 0, bias, of.oc, 0, 0, behind};
     int64_t each_packed = NAMED(packed_size)(&factor);
     if (site >= 0)
         work.packed = NAMED(packed_weight)(model, site, &factor, alone ? 1 : of.groups, outer * of.wo, NAMED(pack),

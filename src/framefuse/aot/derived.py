@@ -6,7 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from framefuse.aot.exported_program import Program
-from framefuse.ir.plan import CallStep, KernelStep, MatmulStep, Plan, Step
+from framefuse.aot.own_views import root_of
+from framefuse.ir.plan import CallStep, KernelStep, MatmulStep, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,6 @@ def derived(program: Program) -> Derived:
             steps.append(place)
             slots.update(dict.fromkeys(written))
     return Derived(tuple(steps), tuple(slots))
-
-
-def root_of(plan: Plan, slot: int) -> int:
-    """The slot whose memory a view shows in the end."""
-    while plan.slots[slot].place == "view":
-        slot = plan.slots[slot].base
-    return slot
 
 
 def _known(program: Program) -> set[int]:

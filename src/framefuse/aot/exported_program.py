@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from framefuse.aot.own_views import Shown
+from framefuse.aot.tails import Tail
 from framefuse.aot.weights import Weight
 from framefuse.ir.facts import TensorSpec
 from framefuse.ir.plan import Plan
@@ -51,7 +52,7 @@ class Program:
     ``checks`` are the instructions of its guards that read tensors of the caller or numbers, in order: a tensor with
     the number of its input, its spec, and the numbers that take its free sizes and strides. ``fixed`` are the raw words
     of numbers that the recorded call has set for good. ``kernels`` names the functions of kernel steps by their place,
-    ``written`` has the slots that these write.
+    ``written`` has the slots that these write; ``tails`` are those that follow convolutions, by these steps.
     ``results`` are the tensors that leave, in the order of the outputs.
     """
 
@@ -63,6 +64,7 @@ class Program:
     fixed: Mapping[int, int]
     kernels: Mapping[int, str]
     written: Mapping[int, tuple[int, ...]]
+    tails: Mapping[int, Tail]
     results: tuple[Result, ...]
     description: Mapping[str, object]
 

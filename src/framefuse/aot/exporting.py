@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
-from framefuse.aot.exported_program import DLPACK, Given, Program
+from framefuse.aot.exported_program import DLPACK, Given, Program, Result
 from framefuse.aot.inputs import Inputs, inputs_of
 from framefuse.aot.recording import Recorded, checks, recorded, refuse, sources, told
 from framefuse.aot.results import structure
 from framefuse.aot.shared_library import build
+from framefuse.aot.tails import Tail, tails, within
 from framefuse.aot.torchscript import as_python, is_script
 from framefuse.errors import UserError
 from framefuse.ir.loops import Kernel
@@ -55,7 +56,7 @@ def export(
     weights, places = sources(call, examples, named)
     result, results, weights = structure(call, examples, weights)
     kept, fixed = checks(call, examples)
-    functions, written, kernels = _kernels(call)
+    functions, written, behind, kernels = _kernels(call, results)
     inputs = tuple(_given(place, tensor, dynamic) for place, tensor in enumerate(examples))
     assumed = (*told(call), *fixed_for)
     description = {
@@ -66,7 +67,8 @@ def export(
         "result": result,
         "assumed": assumed,
     }
-    program = Program(call.stages.plan, inputs, weights, places, kept, fixed, functions, written, results, description)
+    made = (functions, written, behind, results, description)
+    program = Program(call.stages.plan, inputs, weights, places, kept, fixed, *made)
     build(program, kernels, Path(path))
     names = tuple(weight.name for weight in weights)
     return Exported(os.fspath(path), tuple(each.name for each in inputs), names, len(results), assumed)
@@ -156,20 +158,30 @@ def _described(name: str, tensor: torch.Tensor) -> dict[str, object]:
     return {"name": name, "dtype": str(tensor.dtype).removeprefix("torch."), "sizes": list(tensor.shape)}
 
 
-def _kernels(call: Recorded) -> tuple[dict[int, str], dict[int, tuple[int, ...]], dict[str, Kernel]]:
-    """The function of each kernel step, the slots that it writes, and the distinct kernels by their functions."""
+def _kernels(
+    call: Recorded, results: Sequence[Result]
+) -> tuple[dict[int, str], dict[int, tuple[int, ...]], dict[int, Tail], dict[str, Kernel]]:
+    """The function of each kernel step, the slots that it writes, which of them follow convolutions, and the distinct
+    kernels by their functions.
+    """
     code = call.stages.code
     assert code is not None, "the native backend made it"
     items = [item for item in code.schedule.items if isinstance(item, RunKernel)]
-    steps = [(place, step) for place, step in enumerate(call.stages.plan.steps) if isinstance(step, KernelStep)]
+    plan = call.stages.plan
+    steps = [(place, step) for place, step in enumerate(plan.steps) if isinstance(step, KernelStep)]
+    known = {place: item.kernel for (place, _), item in zip(steps, items, strict=True)}
+    found = tails(plan, known, frozenset(result.slot for result in results))
+    known |= {tail.step: within(known[tail.step], step, tail) for tail in found.values()
+              if isinstance(step := plan.steps[tail.step], KernelStep)}  # fmt: skip
     functions: dict[object, str] = {}
     kernels: dict[str, Kernel] = {}
     named: dict[int, str] = {}
     written: dict[int, tuple[int, ...]] = {}
-    for (place, step), item in zip(steps, items, strict=True):
-        name = functions.setdefault(key_of(item.kernel), f"framefuse_kernel_{len(functions)}")
-        kernels.setdefault(name, item.kernel)
+    for place, step in steps:
+        kernel = known[place]
+        name = functions.setdefault(key_of(kernel), f"framefuse_kernel_{len(functions)}")
+        kernels.setdefault(name, kernel)
         named[place] = name
-        buffers = zip(step.buffers, item.kernel.buffers, strict=True)
+        buffers = zip(step.buffers, kernel.buffers, strict=True)
         written[place] = tuple(slot for slot, buffer in buffers if buffer.written)
-    return named, written, kernels
+    return named, written, found, kernels

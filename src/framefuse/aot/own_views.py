@@ -114,6 +114,13 @@ def parts(plan: Plan) -> dict[int, tuple[int, tuple[Shown, ...]]]:
     return found
 
 
+def root_of(plan: Plan, slot: int) -> int:
+    """The slot whose memory a view shows in the end."""
+    while plan.slots[slot].place == "view":
+        slot = plan.slots[slot].base
+    return slot
+
+
 # ---- readers: of the arguments behind the tensor by name, and of the result's place in what the call gives ----------
 
 

@@ -235,6 +235,7 @@ struct NAMED(work) {
     const REAL *bias; /* as long as the panels are wide */
     int64_t across;   /* from one column of the results to the next */
     int64_t block, panels; /* how many rows are one piece of work */
+    tail *behind;          /* what follows whole rows on one thread; or NULL */
 };
 
 /* Rows of the left factor as they are read for each panel: where each begins at each tap, and its results. */
@@ -316,6 +317,8 @@ static void NAMED(piece)(const void *context, int64_t begin, int64_t end, int wo
             work->place(work, row, at.rows, at.from, at.to);
         }
         NAMED(rows)(work, item % work->panels, &at);
+        if (work->behind && item % work->panels == work->panels - 1)
+            follow(work->behind, (row + at.rows) * work->columns);
     }
 }
 
@@ -328,6 +331,8 @@ static void NAMED(tiles)(framefuse_model *model, NAMED(work) *work, int threads)
     work->panels = NAMED(panels)(work->columns);
     if (threads > 1 && work->panels < 4 * threads && block > share)
         block = share;
+    if (work->behind && block > NEAR / (int64_t)sizeof(REAL) / work->columns)
+        block = NEAR / (int64_t)sizeof(REAL) / work->columns / ROWS * ROWS;
     block = block < 4 * ROWS ? 4 * ROWS : block;
     block = block < most ? block : most;
     work->block = block < MOST_ROWS ? block : MOST_ROWS;
@@ -408,7 +413,7 @@ static void NAMED(one)(const NAMED(batched) *all, int64_t which, int worker, int
         lines.a = rows;
         lines.am = all->stride;
     }
-    NAMED(work) work = {NAMED(place_lines), &lines, of->m, 1, of->depth, of->n, all->packed, 0, NULL, of->on, 0, 0};
+    NAMED(work) work = {NAMED(place_lines), &lines, of->m, 1, of->depth, of->n, all->packed, 0, NULL, of->on, 0, 0, NULL};
     if (!all->packed && of->bn == 1 && of->m <= 4 * ROWS && of->n % NAMED(LANES) == 0) {
         work.packed = b;
         work.step = of->bk;

@@ -346,6 +346,26 @@ static int64_t run(framefuse_model *model, kernel *code, char **buffers, const i
     return answer;
 }
 
+/* A kernel whose turns follow the elements of a convolution's result in order, while they are near: those before `done`
+ * are. `again`: it may begin anew where the result is computed once more. */
+typedef struct { kernel *code; char **buffers; const int64_t *numbers; int64_t extent, nanoseconds; int again;
+                 int64_t done, answer; } tail;
+
+static void follow(tail *of, int64_t end) {
+    if (end > of->done) {
+        of->answer |= of->code(of->buffers, of->numbers, of->done, end);
+        of->done = end;
+    }
+}
+
+static int finish(framefuse_model *model, tail *of) {
+    if (of->done)
+        follow(of, of->extent);
+    else
+        of->answer = run(model, of->code, of->buffers, of->numbers, of->extent, of->nanoseconds);
+    return of->answer ? fail(model, "an index is out of bounds, or an integer is divided by zero") : 0;
+}
+
 /* ---- products of matrices and convolutions ------------------------------------------------------------------------ */
 
 #if defined(__AVX512F__)

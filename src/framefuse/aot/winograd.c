@@ -16,6 +16,7 @@ typedef struct {
     int64_t left, right;       /* from one square to the next in sums and products */
     int64_t each_packed;
     int *infinite;             /* whether a result is not finite */
+    tail *behind;
 } NAMED(squares);
 
 /* The weights' sums as panels, those of one of the 16 behind the other's. */
@@ -126,6 +127,13 @@ static inline int64_t NAMED(vector_at)(int64_t at, int64_t channels)
     return at + NAMED(LANES) <= channels ? at : channels - NAMED(LANES);
 }
 
+/* The lines of results that the first squares make whole. */
+static int64_t NAMED(whole_lines)(const NAMED(squares) *all, int64_t squares)
+{
+    int64_t rows = squares / all->across, lines = rows % all->down * 2;
+    return rows / all->down * all->of->out_height + lines;
+}
+
 static void NAMED(some_squares)(const void *context, int64_t begin, int64_t end, int worker)
 {
     const NAMED(squares) *all = context;
@@ -146,7 +154,7 @@ static void NAMED(some_squares)(const void *context, int64_t begin, int64_t end,
         for (int k = 0; k < SQUARE; k++) {
             NAMED(lines) lines = {sums + k * left, all->left, products + k * right, all->right};
             NAMED(work) work = {NAMED(place_lines), &lines, count, 1, of->channels, of->out_channels,
-                                all->packed + k * all->each_packed, 0, NULL, 1, 0, 0};
+                                all->packed + k * all->each_packed, 0, NULL, 1, 0, 0, NULL};
             NAMED(tiles)(all->model, &work, 1);
         }
         for (int64_t k = 0; k < count; k++) {
@@ -159,6 +167,8 @@ static void NAMED(some_squares)(const void *context, int64_t begin, int64_t end,
                 infinite += NAMED(results_of_square)(products + k * all->right, right, place, bias, to);
             }
         }
+        if (all->behind)
+            follow(all->behind, NAMED(whole_lines)(all, first + count) * of->out_width * of->out_channels);
     }
     for (int lane = 0; lane < NAMED(LANES); lane++)
         if (infinite[lane] != 0)
@@ -176,7 +186,7 @@ static int NAMED(in_squares)(const NAMED(convolved) *of)
 
 /* Does it where the weight is one that is packed once and all results are finite; else 1. */
 static int NAMED(by_squares)(framefuse_model *model, NAMED(convolved) *of, const NAMED(factor) *factor, int site,
-                             int threads)
+                             int threads, tail *behind)
 {
     int64_t each_packed = NAMED(packed_size)(factor) / factor->taps_h / factor->taps_w;
     const REAL *packed = NAMED(packed_weight)(model, site, factor, 1, 0, NAMED(pack_squares), SQUARE * each_packed);
@@ -184,7 +194,8 @@ static int NAMED(by_squares)(framefuse_model *model, NAMED(convolved) *of, const
         return 1;
     int infinite = 0;
     NAMED(squares) all = {model, of, packed, NULL, NULL, (of->out_height + 1) / 2, (of->out_width + 1) / 2, 0,
-                          of->channels + NAMED(LANES), of->out_channels + NAMED(LANES), each_packed, &infinite};
+                          of->channels + NAMED(LANES), of->out_channels + NAMED(LANES), each_packed, &infinite,
+                          behind};
     int64_t total = of->batch * all.down * all.across, one = SQUARE * (all.left + all.right);
     int64_t most = SQUARES_NEAR / one / (int64_t)sizeof(REAL);
     most = most < LEAST_SQUARES ? LEAST_SQUARES : most;

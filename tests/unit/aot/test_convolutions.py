@@ -118,6 +118,45 @@ def test_weights_take_what_follows_for_each_channel_and_follow_later_weights(tmp
         assert torch.equal(first(x), before) and torch.equal(framefuse.load(path)(x), before)
 
 
+class Block(torch.nn.Module):
+    """A residual block: activations behind each kind of convolution, and a sum."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.narrow, self.norm = torch.nn.Conv2d(16, channels, 1, bias=False), torch.nn.BatchNorm2d(channels)
+        self.alone = torch.nn.Conv2d(channels, channels, 3, padding=1, groups=channels)
+        self.strided = torch.nn.Conv2d(channels, channels, 5, padding=2, groups=channels, stride=2)
+        self.wide = torch.nn.Conv2d(channels, channels, 3, padding=1)
+        self.grouped = torch.nn.Conv2d(channels, 16, 3, padding=1, groups=2)
+
+    def forward(self, x):
+        y = F.hardswish(self.norm(self.narrow(x)))
+        z = torch.relu(self.wide(F.silu(self.alone(y))) + y)
+        w = F.gelu(self.grouped(z)) * 2
+        return w, F.relu6(self.strided(z)).mean((2, 3)), torch.tanh(self.grouped(w.repeat(1, 2, 1, 1)[:, : z.shape[1]]))
+
+
+@pytest.mark.parametrize("channels", [16, 20, 32])
+def test_activations_and_sums_follow_convolutions(channels, tmp_path):
+    torch.manual_seed(channels)
+    model = Block(channels).eval()
+    path = tmp_path / "block.so"
+    framefuse.export(model, (torch.randn(1, 16, 12, 13),), path)
+    program = framefuse.load(path)
+    with torch.no_grad():
+        for threads, sizes in ((1, (2, 16, 14, 15)), (1, (1, 16, 57, 40)), (3, (3, 16, 31, 22)), (1, (1, 16, 3, 2))):
+            program.set_threads(threads)
+            x = torch.randn(sizes)
+            exact = model.double()(x.double())
+            for result, expected, true in zip(program(x), model.float()(x), exact, strict=True):
+                near(result, expected, true)
+        program.set_threads(1)
+        x = torch.randn(2, 16, 26, 27)
+        x[0, 3, 22, 1] = float("inf")
+        for result, expected in zip(program(x), model(x), strict=True):
+            torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
 def test_other_dtypes_ranks_and_weights_of_the_caller(tmp_path):
     line, few = torch.randn(6, 4, 5), torch.randn(24, 3, 7, 7)
     double = torch.randn(7, 3, 3, 3).double()
