@@ -11,31 +11,44 @@ typedef struct {
     const REAL *zeros; /* for taps beyond the borders */
 } NAMED(convolved);
 
-/* The addresses of the taps of windows, and of their results. */
+/* The addresses of the taps of windows, and of their results: of windows in one line and in one group of rows at a time,
+ * that all reach a border at the sides or none. */
 static void NAMED(place_windows)(const NAMED(work) *work, int64_t row, int64_t count, const REAL **from, REAL **to)
 {
     const NAMED(convolved) *of = work->what;
     int64_t w = row % of->out_width, h = row / of->out_width % of->out_height, n = row / of->out_width / of->out_height;
-    int64_t deep = (of->taps_h - 1) * of->hole_h, wide = (of->taps_w - 1) * of->hole_w;
-    int64_t down = of->hole_h * of->xh, aside = of->hole_w * of->xw;
-    for (int64_t y = 0; y < count; y++) {
-        const REAL *picture = of->x + n * of->xn, **tap = from + y / ROWS * of->taps_h * of->taps_w * ROWS + y % ROWS;
-        to[y] = of->out + n * of->on + h * of->oh + w * of->ow;
+    int64_t wide = (of->taps_w - 1) * of->hole_w, aside = of->hole_w * of->xw, step = of->stride_w * of->xw;
+    for (int64_t y = 0, some; y < count; y += some) {
         int64_t top = h * of->stride_h - of->pad_h, left = w * of->stride_w - of->pad_w;
-        const REAL *first = picture + top * of->xh + left * of->xw;
-        if (top >= 0 && left >= 0 && top + deep < of->height && left + wide < of->width) {
-            for (int64_t th = 0; th < of->taps_h; th++, first += down)
-                for (int64_t tw = 0; tw < of->taps_w; tw++, tap += ROWS)
-                    *tap = first + tw * aside;
-        } else {
-            for (int64_t th = 0, line = top; th < of->taps_h; th++, line += of->hole_h) {
-                int inside = line >= 0 && line < of->height;
-                for (int64_t tw = 0, place = left; tw < of->taps_w; tw++, place += of->hole_w, tap += ROWS)
-                    *tap = inside && place >= 0 && place < of->width ? picture + line * of->xh + place * of->xw
-                                                                     : of->zeros;
+        int64_t within = of->width - wide - left; /* how many places the first one could move aside */
+        int inside = left >= 0 && within > 0;
+        int64_t alike = inside ? (within + of->stride_w - 1) / of->stride_w
+                      : left < 0 ? (of->stride_w - 1 - left) / of->stride_w : count;
+        some = ROWS - y % ROWS;
+        some = some < count - y ? some : count - y;
+        some = some < of->out_width - w ? some : of->out_width - w;
+        some = some < alike ? some : alike;
+        const REAL *picture = of->x + n * of->xn, **tap = from + y / ROWS * of->taps_h * of->taps_w * ROWS + y % ROWS;
+        for (int64_t th = 0, line = top; th < of->taps_h; th++, line += of->hole_h) {
+            const REAL *first = picture + line * of->xh + left * of->xw;
+            int known = line >= 0 && line < of->height;
+            for (int64_t tw = 0, place = left; tw < of->taps_w; tw++, place += of->hole_w, tap += ROWS, first += aside) {
+                if (known && inside && some == ROWS)
+                    for (int r = 0; r < ROWS; r++)
+                        tap[r] = first + r * step;
+                else if (known && inside)
+                    for (int r = 0; r < some; r++)
+                        tap[r] = first + r * step;
+                else
+                    for (int64_t r = 0, at = place; r < some; r++, at += of->stride_w)
+                        tap[r] = known && at >= 0 && at < of->width ? first + r * step : of->zeros;
             }
         }
-        if (++w == of->out_width) {
+        REAL *out = of->out + n * of->on + h * of->oh + w * of->ow;
+        for (int r = 0; r < some; r++)
+            to[y + r] = out + r * of->ow;
+        w += some;
+        if (w == of->out_width) {
             w = 0;
             if (++h == of->out_height) {
                 h = 0;
@@ -58,14 +71,19 @@ static inline __attribute__((always_inline)) void NAMED(channels)(const int pixe
 #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++)
             sums[row][v] = *(const NAMED(vector) *)(bias + at + v * NAMED(LANES));
-    for (int64_t tap = 0; tap < taps; tap++, from += ROWS, weight += step)
+    for (int64_t tap = 0; tap < taps; tap++, from += ROWS, weight += step) {
+        NAMED(vector) factors[2];
 #pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++) {
-            NAMED(vector) factor = *(const NAMED(vector) *)(weight + at + v * NAMED(LANES));
+        for (int v = 0; v < vectors; v++)
+            factors[v] = *(const NAMED(vector) *)(weight + at + v * NAMED(LANES));
 #pragma GCC unroll 12
-            for (int row = 0; row < pixels; row++)
-                sums[row][v] += factor * *(const NAMED(vector) *)(from[row] + at + v * NAMED(LANES));
+        for (int row = 0; row < pixels; row++) {
+            const REAL *place = from[row] + at;
+#pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++)
+                sums[row][v] += factors[v] * *(const NAMED(vector) *)(place + v * NAMED(LANES));
         }
+    }
 #pragma GCC unroll 12
     for (int row = 0; row < pixels; row++)
 #pragma GCC unroll 2

@@ -241,11 +241,29 @@ struct NAMED(work) {
 /* Rows of the left factor as they are read for each panel: where each begins at each tap, and its results. */
 typedef struct { int64_t rows; const REAL *from[PLACES]; REAL *to[MOST_ROWS]; } NAMED(placed);
 
+/* Copies at most a panel's columns, in pieces whose sizes are known here. */
+static inline __attribute__((always_inline)) void NAMED(put_line)(const REAL *from, int64_t columns, REAL *to)
+{
+    if (columns >= NAMED(LANES)) { /* the last vector once more, with some of the first */
+        NAMED(vector) last = *(const NAMED(vector) *)(from + columns - NAMED(LANES));
+        *(NAMED(vector) *)to = *(const NAMED(vector) *)from;
+        *(NAMED(vector) *)(to + columns - NAMED(LANES)) = last;
+        return;
+    }
+#pragma GCC unroll 4
+    for (int64_t some = NAMED(LANES) / 2; some > 0; some /= 2)
+        if (columns & some) {
+            memcpy(to, from, (size_t)some * sizeof *to);
+            to += some;
+            from += some;
+        }
+}
+
 IN_SCALARS static void NAMED(put)(const REAL *tile, int count, int64_t columns, int64_t across, REAL *const *to)
 {
     if (across == 1)
         for (int row = 0; row < count; row++)
-            memcpy(to[row], tile + row * NAMED(COLUMNS), (size_t)columns * sizeof *tile);
+            NAMED(put_line)(tile + row * NAMED(COLUMNS), columns, to[row]);
     else
         for (int64_t x = 0; x < columns; x++)
             for (int row = 0; row < count; row++)
