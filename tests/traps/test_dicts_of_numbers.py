@@ -206,6 +206,33 @@ def a_view_that_is_kept(compiled):
         yield f(ones(3), table), table
 
 
+class Counted(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.step, self.tag, self.losses, self.named = 0, "", {}, {"start": 0}
+
+    def forward(self, x, n):
+        self.step += 1
+        self.tag = "step " + str(self.step) + "/" + repr(n)
+        loss = (x * n).sum()
+        self.losses[self.step] = loss
+        self.named[f"step{self.step}"] = loss.item()
+        self.named[self.tag] = n
+        return x * n
+
+
+@trap(traces=16, hits=10)
+def entries_of_steps(compiled):
+    module = Counted()
+    f = compiled(module)
+    for number in range(14):
+        if number == 9:
+            module.losses = {}
+        if number == 11:
+            module.step = 3
+        yield f(ones(3) + number, number / 2), module.step, module.tag, dict(module.losses), dict(module.named)
+
+
 @TABLE.parametrize()
 def test_numbers_in_dicts(trap: Trap) -> None:
     hold(trap)

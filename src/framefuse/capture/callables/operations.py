@@ -12,7 +12,17 @@ from collections.abc import Callable
 import torch
 
 from framefuse.capture.callables.unseen import PLAIN, compared, compares, hidden, moves, shown, walked
-from framefuse.capture.facts.numbers import NUMBERS, TRACKED, pin_nested, plain_kind, plain_number, reads_values
+from framefuse.capture.facts.numbers import (
+    NUMBERS,
+    TRACKED,
+    bare,
+    made_of,
+    pin_nested,
+    plain_kind,
+    plain_number,
+    reads_values,
+)
+from framefuse.capture.facts.texts import Text
 from framefuse.capture.interp.continuations import PUSH_ITERATOR, PUSH_NEGATED, Again, PushChecked, PushOperation
 from framefuse.capture.interp.machine import Machine, Recovery
 from framefuse.capture.interp.protocols import checked
@@ -48,6 +58,8 @@ COMPARED = (tuple, list)
 TUPLES = (tuple, torch.Size)
 EQUALITY = (operator.eq, operator.ne)
 JOINING = (operator.add, operator.iadd, operator.mul, operator.imul)  # of sequences, which looks into no part
+CONCATENATING = (operator.add, operator.iadd)
+STRINGS = (str, Text)
 SIMPLE = frozenset(
     (
         int,
@@ -201,6 +213,9 @@ class Operations:
         form = form_of(function, (left, right), {})
         if form is not None:
             return self.machine.calls.call(frame, form, (left, right), {})
+        if Text in (kind, other) and function in CONCATENATING and kind in STRINGS and other in STRINGS:
+            frame.stack.append(made_of("join", bare(left) + bare(right), (left, right)))
+            return None
         if kind in HOLDERS and other in HOLDERS and reads_values((left, right)):
             pin_nested((left, right))
         if (kind not in SIMPLE and kind not in TRACKED) or (other not in SIMPLE and other not in TRACKED):

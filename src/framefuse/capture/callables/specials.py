@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from framefuse.capture.callables.unseen import compared, hidden, shown
 from framefuse.capture.facts.atoms import ATOMS, CONTAINERS
 from framefuse.capture.facts.kinds import is_plain
-from framefuse.capture.facts.numbers import NUMBERS, STANDS_FOR, Integer, applied, extreme
+from framefuse.capture.facts.numbers import NUMBERS, STANDS_FOR, TRACKED, Integer, applied, bare, extreme, made_of
 from framefuse.capture.facts.questions import CALM, PROFILER, QUESTIONS, REGISTRATIONS, Question, answered
 from framefuse.capture.facts.settle import cell_contents
 from framefuse.capture.interp.continuations import PUSH_TRUTH, NextCall, PushAsked, PushAtEnd, PushChecked
@@ -35,6 +35,7 @@ from framefuse.capture.program.natives import CONVERSIONS, GREATER, LESS
 from framefuse.capture.recording import element_reads
 from framefuse.ir.classes import as_torch_does
 from framefuse.ir.own_class import is_a
+from framefuse.ir.trace import formatted
 from framefuse.ir.values import Arguments, Keywords, Value
 
 
@@ -269,6 +270,10 @@ def _unary_special(name: str) -> Special:
             return MISSING
         if name in ("__str__", "__repr__") and not is_a(args[0], torch.Tensor):
             kind, wanted = type(args[0]), name
+            if kind in TRACKED:
+                how = (1 if name == "__str__" else 2, "")
+                frame.stack.append(made_of("format", formatted(bare(args[0]), *how), args, how))
+                return None
             if name == "__str__" and type_get(kind, name) is object.__str__:
                 wanted = "__repr__"
             if python_method(kind, wanted) is None:

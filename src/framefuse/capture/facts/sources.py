@@ -13,11 +13,11 @@ import torch
 from framefuse.capture.facts.atoms import CARRIED, CONTAINERS, SINGLETONS, TEXTS
 from framefuse.capture.facts.hidden_state import has_hidden_state, is_of_atoms
 from framefuse.capture.facts.kinds import is_plain
-from framefuse.capture.facts.numbers import TRACKED, bare, floating, integer, is_nan, pin_nested, plain_number
+from framefuse.capture.facts.numbers import TRACKED, bare, floating, form_of, integer, is_nan, pin_nested, plain_number
 from framefuse.capture.facts.owner import Question
 from framefuse.capture.facts.relations import Relations
 from framefuse.capture.facts.settings import Setting
-from framefuse.capture.facts.texts import text
+from framefuse.capture.facts.texts import Text, text
 from framefuse.capture.program.bound import BOUND_KINDS
 from framefuse.ir.classes import immutable, is_by_content
 from framefuse.ir.facts import Fact, Source
@@ -28,6 +28,7 @@ from framefuse.ir.source import Line
 from framefuse.ir.trace import Build
 from framefuse.ir.values import Value
 
+FREE = ("integer", "real")  # facts of numbers that a call takes as they are
 CODE_LIKE = (
     type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.MethodDescriptorType, types.CodeType,
     types.GetSetDescriptorType, types.WrapperDescriptorType, types.MemberDescriptorType,
@@ -276,6 +277,14 @@ class Sources:
         """Notes a run-time value that comes out of a break."""
         if source.is_argument and source.root.key in self.volatile:
             self.relations.note_volatile(name)
+
+    def moves(self, value: Value) -> bool:
+        """Whether a run-time value from a long-lived object, or text made of such, was seen to change."""
+        if type(value) is Text:
+            return any(map(self.moves, value.made_of))
+        form, moving = form_of(value), self.host.moving
+        names = form.names if is_a(form, Real) else form.symbols
+        return any(fact.value in names and fact.source in moving for fact in self.facts.values() if fact.kind in FREE)
 
     def _bounds(self, source: Source, value: slice) -> slice:
         """A slice whose bounds are symbols where they were seen to move."""

@@ -234,6 +234,9 @@ def store_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
     if method is not None:
         machine.recorder.sources.guard_type(holder)
         return machine.calls.call(frame, method, (holder, key, value), {}, DROP)
+    if type(key) in TRACKED and kind is dict and machine.recorder.sources.moves(key) and machine.exits.breakable():
+        why = ("value", "An entry of a dict")
+        return machine.exits.opaque(frame, operator.setitem, (holder, key, value), {}, DROP, *why)
     key = key_in(machine, holder, key) if is_a(holder, dict) else _plain(key)
     if is_a(holder, dict):
         compared(machine, key)
