@@ -68,6 +68,18 @@ def tied(sizes: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, int],
     return tuple((one, other) for one in axes for other in axes if one < other and strides[one] == strides[other])
 
 
+def joined(sizes: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Of a tensor with gaps, or that shows elements again, the pairs of axes without a gap between them, the wider step
+    first, from the narrowest pair on: a step along the first goes over all of the second.
+    """
+    if dense_order(sizes, strides) is not None:
+        return ()
+    real = [axis for axis in range(len(sizes)) if sizes[axis] > 1 and strides[axis]]
+    real.sort(key=lambda axis: strides[axis])
+    pairs = zip(real[1:], real, strict=False)
+    return tuple((wide, narrow) for wide, narrow in pairs if strides[wide] == sizes[narrow] * strides[narrow])
+
+
 def irregular(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     """The axes of size 1 of a dense tensor whose strides are not those that its :func:`dense_order` gives them, as in a
     slice of an expanded tensor: how eager lays out what is computed from it says nothing of larger sizes.

@@ -17,7 +17,7 @@ from framefuse.ir.graph import Graph, Late, Node, Output, Write
 from framefuse.ir.nested import mapped, numbers_in, symbols_in
 from framefuse.ir.numbers import Expr, Real, Symbol, Whole, expr
 from framefuse.ir.stops import reason
-from framefuse.ir.strides import dense_order, dense_strides, irregular
+from framefuse.ir.strides import dense_order, dense_strides, irregular, joined
 from framefuse.ir.target import Targets, on_cpu
 from framefuse.ir.torch_calls import TABLE, counts, norm
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, outside, refs
@@ -143,8 +143,13 @@ class _Lowerer:
         for axis in irregular(meta.sizes, meta.strides):
             self.builder.require("==", shape[axis], ONE, "the order of dimensions in memory")
         self.builder.settle_ties(meta, shape)
-        dtype, strides = BY_TORCH[meta.dtype], _spec_strides(entry.spec, shape)
-        node = self.builder.opaque("input", (), (("index", place),), dtype, shape, strides, meta.device)
+        strides = list(_spec_strides(entry.spec, shape))
+        for wide, narrow in joined(meta.sizes, meta.strides):
+            step = shape[narrow] * strides[narrow]
+            self.builder.require("==", strides[wide], step, "how an argument lies in memory")
+            strides[wide] = step
+        dtype = BY_TORCH[meta.dtype]
+        node = self.builder.opaque("input", (), (("index", place),), dtype, shape, tuple(strides), meta.device)
         self.values.define(entry.value, node, node)
         self._bind_symbols(entry.value, shape)
         return node

@@ -5,6 +5,10 @@ import torch
 import torch.nn.functional as F
 
 import framefuse
+from framefuse.api import compiled_function
+from framefuse.ir.loops import Loop
+from framefuse.ir.loops.walk import statements
+from framefuse.ir.schedule import RunKernel
 
 WIDE, DEEP = torch.arange(200.0).reshape(10, 20), torch.arange(480.0).reshape(4, 10, 12)
 DENSE = torch.arange(6.0).reshape(2, 3)
@@ -123,3 +127,25 @@ def test_dimensions_that_were_recorded_with_one_element_show_eagers_strides():
         torch.testing.assert_close(found, expected)
         assert [each.stride() for each in found] == [each.stride() for each in expected]
     assert compiled.hits == 2
+
+
+JOINED = {
+    "expanded": lambda x: x[:1].expand(5, *x.shape[1:]),
+    "every second": lambda x: x[::2],
+    "heads": lambda x: x[:, None].expand(x.shape[0], 2, *x.shape[1:]),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_axes_of_an_argument_without_a_gap_between_them_are_one_loop(name):
+    view = JOINED[name]
+    fast = framefuse.compile(lambda x: x.exp())
+    for sizes in ((6, 7, 3), (6, 7, 3), (4, 20, 5), (2, 1, 9), (8, 3, 1)):
+        x = view(torch.randn(sizes))
+        torch.testing.assert_close(fast(x), x.exp())
+    assert fast.hits >= 3
+    (product,) = compiled_function(fast).products
+    (kernel,) = (item.kernel for item in product.stages.code.schedule.items if isinstance(item, RunKernel))
+    assert sum(isinstance(each, Loop) for each in statements(kernel.body)) == 2
+    x = torch.randn(6, 9, 12)[:, 1:-1, 2:7]  # with gaps between all axes: another trace
+    torch.testing.assert_close(fast(x), x.exp())

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 import framefuse
+from framefuse.api import compiled_function
+from framefuse.ir.schedule import RunCall
 
 
 def lying(tensor):
@@ -34,6 +36,24 @@ def test_windows(size, step, dimension):
         seconds = [torch.autograd.grad(each.square().sum(), x)[0] for each in (mine, yours)]
         torch.testing.assert_close(*seconds)
     assert framefuse.explain(fast).hits >= 1
+
+
+@pytest.mark.parametrize(("size", "step"), [(40, 16), (100, 30), (8, 24), (80, 10)])
+def test_windows_of_long_blocks_are_kernels(size, step):
+    def program(x):
+        return x.unfold(-1, size, step) * torch.hann_window(size)
+
+    fast = framefuse.compile(program)
+    for shape in ((2, 300), (2, 300), (3, 241), (2, 100), (1, 999)):
+        x = torch.randn(shape, requires_grad=True)
+        ours, theirs = fast(x), program(x)
+        assert lying(ours) == lying(theirs)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+        mine, yours = (torch.autograd.grad(each.square().sum(), x)[0] for each in (ours, theirs))
+        torch.testing.assert_close(mine, yours)
+    assert fast.hits >= 3
+    items = [item for product in compiled_function(fast).products for item in product.stages.code.schedule.items]
+    assert all(item.node.attr("name") != "unfold" for item in items if isinstance(item, RunCall))
 
 
 def test_patches_are_views_and_written_through():

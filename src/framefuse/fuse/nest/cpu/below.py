@@ -23,11 +23,12 @@ def along_memory(nest: Nest, order: Sequence[Symbol]) -> bool:
         return False
     axis = max(axes, key=order.index)
     inside = order[order.index(axis) :]
-    asked = {access.address for access in nest.accesses if not access.weight}
-    if len(inside) < 2 or axes != {axis} or any(test not in ends and -test - 1 not in ends for test in asked):
+    tests = {access.address for access in nest.accesses if not access.weight}
+    asked = {test for test in tests if test in ends or -test - 1 in ends}
+    if len(inside) < 2 or axes != {axis}:
         return False
     slopes = {test: test.coefficient(axis) for test in asked}
-    addresses = [access.address for access in nest.accesses if access.weight]
+    addresses = [access.address for access in nest.accesses if access.weight or access.address not in asked]
     extents = nest.loops.extents
     if any(slope is None or slope.constant not in (1, -1) for slope in slopes.values()) or not all(
         joinable(outer, inner, extents[inner], addresses) for outer, inner in itertools.pairwise(inside)

@@ -44,6 +44,8 @@ def _built(group: Group, strides_of: Callable[[Node], Strides], threads: bool, t
         return [scan_kernel(nest, sweeps[0], title, work_of(nest, sweeps))]
     if group.rows is None:
         return [_pointwise(nest, title)]
+    if not group.rows and along_memory(nest, memory_order(list(group.axes), primary(nest), group.hints)):
+        return _built(group, strides_of, threads, target)
     sweeps = sweeps_of(shape)
     rows, vector = rows_of(nest, sweeps, written=True)
     if vector is None and side_by_side(nest, sweeps, rows):

@@ -7,7 +7,7 @@ import torch
 
 import framefuse
 from framefuse.api import compiled_function
-from framefuse.ir.loops import Apply, Loop, LoopKind
+from framefuse.ir.loops import Apply, Load, Loop, LoopKind
 from framefuse.ir.loops.walk import statements, values_of
 from framefuse.ir.schedule import RunKernel
 
@@ -201,3 +201,26 @@ def test_pieces_below_each_other_are_parts_of_one_loop_where_memory_is(name):
     assert ("2048" in str(kernel)) is (name in ONE_LOOP), kernel
     if name in ONE_LOOP:
         assert len(parts) == ONE_LOOP[name]
+
+
+REDUCED = {
+    "sum": lambda x: (x - x.roll(1, 0)).abs().sum(),
+    "mask": lambda x: ((x > 0) & ~(x > 0).roll(-2, 0)).sum(),
+    "amax": lambda x: torch.cat([x[1:], x[:1] * 2]).amax(),
+    "argmax": lambda x: (x - x.roll(1, 0)).argmax(),
+    "argmin of three": lambda x: torch.cat([x[2:], x[:1] * 2, x[1:2]]).argmin(),
+}
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_short_rows_below_each_other_are_reduced_in_one_loop_for_each_piece(name):
+    program = REDUCED[name]
+    fast = framefuse.compile(program)
+    for sizes in ((50, 3), (50, 3), (9, 7), (3, 1), (300, 2), (4, 33)):
+        x = torch.randint(-99, 99, sizes).float()
+        torch.testing.assert_close(fast(x), program(x))
+    assert fast.hits >= 4
+    (product,) = compiled_function(fast).products
+    kernel = next(item.kernel for item in product.stages.code.schedule.items if isinstance(item, RunKernel))
+    loads = [value for value in values_of(kernel.body) if isinstance(value, Load)]
+    assert all(len(atoms) < 2 for load in loads for atoms, _ in load.index.terms), "no loop over rows"
