@@ -12,16 +12,16 @@ from framefuse.ir.comparisons import RealRelation, Relation
 from framefuse.ir.custom_calls import CustomCall
 from framefuse.ir.dtypes import BY_NAME, BY_TORCH
 from framefuse.ir.elements import ELEMENT
-from framefuse.ir.facts import TensorSpec
 from framefuse.ir.graph import Graph, Late, Node, Output, Write
 from framefuse.ir.nested import mapped, numbers_in, symbols_in
 from framefuse.ir.numbers import Expr, Real, Symbol, Whole, expr
 from framefuse.ir.stops import reason
-from framefuse.ir.strides import dense_order, dense_strides, irregular, joined
+from framefuse.ir.strides import dense_order, irregular
 from framefuse.ir.target import Targets, on_cpu
 from framefuse.ir.torch_calls import TABLE, counts, norm
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, outside, refs
 from framefuse.ir.values import Value
+from framefuse.lower.argument_strides import argument_strides
 from framefuse.lower.autocast import COMPOSED, Autocast
 from framefuse.lower.checkpointed import regions
 from framefuse.lower.complex_clusters import by_parts
@@ -143,13 +143,8 @@ class _Lowerer:
         for axis in irregular(meta.sizes, meta.strides):
             self.builder.require("==", shape[axis], ONE, "the order of dimensions in memory")
         self.builder.settle_ties(meta, shape)
-        strides = list(_spec_strides(entry.spec, shape))
-        for wide, narrow in joined(meta.sizes, meta.strides):
-            step = shape[narrow] * strides[narrow]
-            self.builder.require("==", strides[wide], step, "how an argument lies in memory")
-            strides[wide] = step
-        dtype = BY_TORCH[meta.dtype]
-        node = self.builder.opaque("input", (), (("index", place),), dtype, shape, tuple(strides), meta.device)
+        dtype, strides = BY_TORCH[meta.dtype], argument_strides(self.builder, entry.spec, meta, shape)
+        node = self.builder.opaque("input", (), (("index", place),), dtype, shape, strides, meta.device)
         self.values.define(entry.value, node, node)
         self._bind_symbols(entry.value, shape)
         return node
@@ -589,10 +584,3 @@ def _paths(result: Value, path: tuple[int, ...] = ()) -> Value:
 
 def _describe(node: Value) -> str:
     return f"{node.dtype}{list(node.shape)} on {node.device}" if isinstance(node, Node) else type(node).__name__
-
-
-def _spec_strides(spec: TensorSpec, shape: Shape) -> Shape:
-    if spec.order is not None:
-        return dense_strides(shape, spec.order)
-    assert spec.strides is not None, "a spec without an order has strides"
-    return tuple(expr(stride) for stride in spec.strides)

@@ -53,7 +53,7 @@ def primary(nest: Nest) -> Expr:
 def rows_of(nest: Nest, sweeps: Sequence[Sweep], written: bool = False) -> tuple[list[Symbol], Symbol | None]:
     """The axes of the rows, outermost first and joined, and the one of them that is contiguous in memory (last of the
     list) if the sweeps do not run along memory. Where no axis is among what is read, with ``written`` that decides
-    along which the results lie.
+    along which the results lie, if it is long enough.
     """
     group = nest.group
     inner = frozenset().union(*(p.inner for p in sweeps))
@@ -64,8 +64,9 @@ def rows_of(nest: Nest, sweeps: Sequence[Sweep], written: bool = False) -> tuple
     reading = [access for access in nest.accesses if access.address.symbols & inner] or nest.accesses
     axes = [*order, *(axis for axis in group.axes if axis in inner)]
     best = vector_axis(axes, reading, nest.hinted())
-    if written and best in inner and not any(access.weight and is_along(access.address, best) for access in reading):
-        best = vector_axis(axes, nest.accesses, nest.hinted())
+    if written and best in inner and not any(access.weight and is_near(access.address, best) for access in reading):
+        stored = vector_axis(axes, nest.accesses, nest.hinted())
+        best = stored if nest.hinted()[stored] >= costs.CPU_FEW_LANES else best
     if best in inner:
         return order, None
     return nest.join([*(axis for axis in order if axis is not best), best]), best
@@ -129,6 +130,12 @@ def is_along(address: Expr, axis: Symbol) -> bool:
     """Whether neighbours along the axis are neighbours in memory."""
     slope = address.coefficient(axis)
     return slope is not None and slope.constant == 1
+
+
+def is_near(address: Expr, axis: Symbol) -> bool:
+    """Whether neighbours along the axis are so near in memory that vectors take what lies between them, too."""
+    slope = address.coefficient(axis)
+    return slope is not None and slope.constant is not None and 0 < slope.constant <= costs.NEAR
 
 
 def crossing_axis(nest: Nest, axes: Sequence[Symbol], least: int) -> Symbol | None:

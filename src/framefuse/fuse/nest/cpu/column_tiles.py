@@ -9,11 +9,13 @@ import torch
 
 from framefuse.fuse import costs
 from framefuse.fuse.nest.forms import Runs, is_plain
+from framefuse.fuse.nest.loop_order import joinable
 from framefuse.fuse.nest.nest import Built, Nest
 from framefuse.fuse.nest.sweeps import Sweep
 from framefuse.fuse.nest.values import cast
 from framefuse.ir.dtypes import FLOAT64, DType
 from framefuse.ir.loops import (
+    Accumulate,
     Accumulator,
     Apply,
     Const,
@@ -27,7 +29,7 @@ from framefuse.ir.loops import (
     Store,
     Value,
 )
-from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product
+from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, maximum, minimum, product
 
 COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "bit_or", "all": "bit_and"}
 
@@ -48,6 +50,9 @@ def column_tiles(
     wide = next(p for p in sweeps if p.inner)
     width = nest.loops.extents[vector]
     tiles = ceildiv(width, costs.CPU_TILE)
+    narrow = _are_joined(nest, rows, vector, runs[wide.inner][0])
+    # Rows that are short lie below each other in one running row.
+    together = maximum(expr(1), expr(costs.CPU_TILE) // maximum(expr(1), width)) if narrow else expr(1)
     outer = [axis for axis in rows if axis is not vector]
     extents = [nest.loops.extents[axis] for axis in outer]
     count = product([*extents, tiles])
@@ -60,22 +65,26 @@ def column_tiles(
             nest.decode(scope, symbol.expr // tile_count, outer, extents)
             tile = symbol.expr % tile_count if outer else symbol.expr
             size = minimum(expr(costs.CPU_TILE), parameters.index(width) - tile * costs.CPU_TILE)
+            below = parameters.index(together)
             names = [nest.declare(reduce, nest.emitter.fresh("s")) for reduce in wide.reduces]
             totals = {name: _total(nest, name) for name in names if name.op == "sum" and name.dtype.is_float}
             kept = [*names, *totals.values()]
             scope.body.extend(Scratch(name.name, name.dtype, expr(costs.CPU_TILE)) for name in kept)
             first = nest.new_axis()
-            scope.body.append(
-                Loop(first, size, tuple(Store(name.name, first.expr, _start(name)) for name in kept), LoopKind.VECTOR)
-            )
-            _blocks(nest, wide, runs[wide.inner][0], vector, tile, size, names, totals)
+            begun = tuple(Store(each.name, first.expr, _start(each)) for each in kept)
+            scope.body.append(Loop(first, below * size, begun, LoopKind.VECTOR))
+            axis = runs[wide.inner][0]
+            if narrow:
+                _rest(nest, wide, axis, vector, together, tile, size, names, totals)
+            _blocks(nest, wide, axis, vector, together, tile, below * size, names, totals)
             at = nest.new_axis()
             parameters.name(vector, tile * costs.CPU_TILE + at.expr)
             with nest.scope((vector,)) as lane:
                 for reduce, name in zip(wide.reduces, names, strict=True):
                     result = nest.emitter.fresh("v")
                     total = totals.get(name, name)
-                    lane.body.append(Let(result, cast(Load(total.name, at.expr, total.dtype), name.dtype)))
+                    found = _found(nest, total, below, size, at) if narrow else Load(total.name, at.expr, total.dtype)
+                    lane.body.append(Let(result, cast(found, name.dtype)))
                     lane.known[reduce] = nest.result(reduce, Local(result, name.dtype))
                 for current in sweeps:
                     if current is not wide:
@@ -89,11 +98,56 @@ def _total(nest: Nest, name: Accumulator) -> Accumulator:
     return Accumulator(nest.emitter.fresh("s"), name.op, FLOAT64)
 
 
+def _are_joined(nest: Nest, rows: Sequence[Symbol], vector: Symbol, axis: Symbol) -> bool:
+    """Whether columns are few, and all that is read of them lies row after row in memory or is one element."""
+    addresses = [access.address for access in nest.accesses if access.weight == 1]
+    asked = any(access.address.symbols for access in nest.accesses if not access.weight)
+    if asked or len(rows) != 1 or nest.hinted()[vector] > costs.CPU_NARROW_COLUMNS:
+        return False
+    return joinable(axis, vector, nest.loops.extents[vector], addresses)
+
+
+def _found(nest: Nest, total: Accumulator, below: Expr, size: Expr, column: Symbol) -> Value:
+    """What a column comes to, of which several parts lie below each other in the running row."""
+    part, turn = Accumulator(nest.emitter.fresh("a"), total.op, total.dtype), nest.new_axis()
+    load = Load(total.name, turn.expr * size + column.expr, total.dtype)
+    nest.emitter.scopes[-1].body += [part, Loop(turn, below, (Accumulate(part.name, load),), LoopKind.SERIAL)]
+    return Local(part.name, part.dtype)
+
+
+def _rest(
+    nest: Nest,
+    wide: Sweep,
+    axis: Symbol,
+    vector: Symbol,
+    together: Expr,
+    tile: Expr,
+    size: Expr,
+    names: Sequence[Accumulator],
+    totals: Mapping[Accumulator, Accumulator],
+) -> None:
+    """The last rows, fewer than lie ``together`` in the running row."""
+    parameters, column, length = nest.emitter.parameters, nest.new_axis(), nest.loops.extents[axis]
+    done = length // together * together
+    parameters.name(vector, tile * costs.CPU_TILE + column.expr)
+    parameters.name(axis, parameters.index(done))
+    partial = [Accumulator(nest.emitter.fresh("a"), name.op, name.dtype) for name in names]
+    with nest.scope((vector, axis)) as point:
+        point.body.extend(partial)
+        nest.point(wide, partial)
+        for name, part in zip(names, partial, strict=True):
+            total = totals.get(name, name)
+            point.body.append(_add(total, cast(Local(part.name, part.dtype), total.dtype), column))
+    extent = parameters.index(length - done) * size
+    nest.emitter.scopes[-1].body.append(Loop(column, extent, tuple(point.body), LoopKind.VECTOR))
+
+
 def _blocks(
     nest: Nest,
     wide: Sweep,
     axis: Symbol,
     vector: Symbol,
+    together: Expr,
     tile: Expr,
     size: Expr,
     names: Sequence[Accumulator],
@@ -104,10 +158,10 @@ def _blocks(
     """
     parameters = nest.emitter.parameters
     outer, block, column, step = nest.new_axis(), nest.new_axis(), nest.new_axis(), nest.new_axis()
-    length = parameters.index(nest.loops.extents[axis])
+    length = parameters.index(nest.loops.extents[axis] // together)
     first = outer.expr * costs.CPU_TILE_BLOCKS + block.expr if totals else block.expr
     parameters.name(vector, tile * costs.CPU_TILE + column.expr)
-    parameters.name(axis, first * costs.CPU_TILE_ROWS + step.expr)
+    parameters.name(axis, (first * costs.CPU_TILE_ROWS + step.expr) * parameters.index(together))
     partial = [Accumulator(nest.emitter.fresh("a"), name.op, name.dtype) for name in names]
     with nest.scope((vector,)) as lanes:
         with nest.scope((axis,)) as point:
