@@ -22,9 +22,10 @@ def argument_strides(lo: Lowering, spec: TensorSpec, meta: TensorMeta, shape: Sh
     assert spec.strides is not None, "a spec without an order has strides"
     strides = list(map(expr, spec.strides))
     steps = [axis for axis, size in enumerate(meta.sizes) if size > 1 and meta.strides[axis]]
+    least = min((step for step in meta.strides if step), default=1)  # also of an axis of one element: a part of a row
     for axis in steps:
         step = meta.strides[axis]
-        if step == min(meta.strides[other] for other in steps) and 1 < step <= NEAR:
+        if step == least and 1 < step <= NEAR:
             lo.require("==", strides[axis], expr(step), WHY)
             strides[axis] = expr(step)
     for wide, narrow in joined(meta.sizes, meta.strides):
