@@ -140,7 +140,7 @@ JOINED = {
 def test_axes_of_an_argument_without_a_gap_between_them_are_one_loop(name):
     view = JOINED[name]
     fast = framefuse.compile(lambda x: x.exp())
-    for sizes in ((6, 7, 3), (6, 7, 3), (4, 20, 5), (2, 1, 9), (8, 3, 2)):
+    for sizes in ((6, 7, 3), (6, 7, 3), (4, 20, 5), (2, 3, 9), (8, 3, 2)):
         x = view(torch.randn(sizes))
         torch.testing.assert_close(fast(x), x.exp())
     assert fast.hits >= 3
