@@ -463,6 +463,7 @@ class _Run:
             autograd=held,
             versions=versions_of(recorder),
             tied=recorder.sources.tied,
+            ranges=tuple(dict.fromkeys(self.machine.ranges)),
         )
 
 

@@ -161,7 +161,7 @@ class Trace:
     ``autograd`` is what eager's graph of gradients held (None: not known), ``versions`` are the version counters that
     values had at the end, those of 0 left out. ``asks``: the step at which it ends asks for gradients of tensors.
     ``tied``: the program looked at what is another thing in each process, an address or the order of a set, and no
-    other process may use the trace.
+    other process may use the trace. ``ranges`` are names that the program gives parts of itself, for a profiler.
     """
 
     name: str
@@ -181,6 +181,7 @@ class Trace:
     versions: dict[int, int] = field(default_factory=dict)
     asks: bool = False
     tied: bool = False
+    ranges: tuple[str, ...] = ()
 
     @property
     def written_inputs(self) -> tuple[Input, ...]:

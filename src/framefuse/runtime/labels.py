@@ -27,8 +27,8 @@ class Labels:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """By step; behind them that of the whole."""
-        whole = f"framefuse: {self.trace.name}{_where((self.trace.line,))}"
+        """By step; behind them that of the whole, with the program's own for it."""
+        whole = "\n".join((f"framefuse: {self.trace.name}{_where((self.trace.line,))}", *self.trace.ranges))
         names = [whole]
         work = ""  # the next step that computes: memory is allocated right before what fills it
         for place in reversed(range(self.count)):
@@ -77,14 +77,17 @@ def _where_of(line: Line | None) -> str:
     return "" if line is None else _where((line,))
 
 
-def _enter(label: str) -> torch.autograd.profiler.record_function:
-    record = torch.autograd.profiler.record_function(label)
-    record.__enter__()
-    return record
+def _enter(label: str) -> list[torch.autograd.profiler.record_function]:
+    """A range for each of the names, one in the other."""
+    records = [torch.autograd.profiler.record_function(name) for name in label.split("\n")]
+    for record in records:
+        record.__enter__()
+    return records
 
 
-def _leave(record: torch.autograd.profiler.record_function) -> None:
-    record.__exit__(None, None, None)
+def _leave(records: list[torch.autograd.profiler.record_function]) -> None:
+    for record in reversed(records):
+        record.__exit__(None, None, None)
 
 
 _TORCH = vars(torch.autograd.profiler), "_is_profiler_enabled", _enter, _leave
@@ -94,7 +97,7 @@ _native.profile_with(*_TORCH)
 @contextmanager
 def listening(enter: Callable[[str], object], leave: Callable[[Value], object]) -> Iterator[None]:
     """Opens and closes the ranges of all compiled code by these, in place of torch's profiler."""
-    _native.profile_with({"on": True}, "on", enter, leave)
+    _native.profile_with({"on": True}, "on", lambda label: enter(label.partition("\n")[0]), leave)
     try:
         yield
     finally:

@@ -5,6 +5,7 @@ import torch
 from tests.unit.autodiff.gradient_graphs import apart, gradient_graph, lowered, trace_of
 from torch.nn import functional as F
 
+import framefuse
 from framefuse.codegen.python import compile_graph
 
 
@@ -126,3 +127,22 @@ def test_one_operand(name):
 def test_two_operands(name):
     function, left, right = PAIRS[name]
     check_twice(function, rand(*left), rand(*right) + 0.1)
+
+
+def test_attention_by_products_alone():
+    """Where the program forbids the fused kernel, eager has second gradients of attention."""
+
+    def f(x, w):
+        q = (x @ w).view(2, 5, 4, 4).transpose(1, 2)
+        return torch.nn.functional.scaled_dot_product_attention(q, q * 2, q + 1, is_causal=True)
+
+    fast = framefuse.compile(f)
+    for _ in range(3):
+        x = (torch.randn(2, 5, 16, dtype=torch.float64) / 2).requires_grad_()
+        w = (torch.randn(16, 16, dtype=torch.float64) / 4).requires_grad_()
+        found = []
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            for each in (f, fast):
+                (first,) = torch.autograd.grad(each(x, w).square().sum(), x, create_graph=True)
+                found.append((first, *torch.autograd.grad(first.square().sum(), (x, w))))
+        torch.testing.assert_close(found[1], found[0])

@@ -134,3 +134,30 @@ def test_a_memory_profile_says_for_which_step_memory_was_taken():
     taken = {event.name: event.self_cpu_memory_usage for event in ours if event.self_cpu_memory_usage > 0}
     assert list(taken.values()) == [5 * 7 * 4]
     assert re.match(r"framefuse memory f32\[.*\] for kernel .* test_labels\.py:\d+$", next(iter(taken)))
+
+
+def test_a_profiler_with_a_schedule_is_no_reason_to_compile_a_step_anew():
+    torch.manual_seed(0)
+    model = torch.nn.Linear(6, 3)
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    fast = framefuse.compile(step)
+    for _ in range(4):
+        fast(torch.randn(5, 6))
+    known = len(compiled_function(fast).products)
+    with profile(
+        activities=[ProfilerActivity.CPU], schedule=torch.profiler.schedule(wait=1, warmup=1, active=2)
+    ) as found:
+        for _ in range(4):
+            fast(torch.randn(5, 6))
+            found.step()
+    assert len(compiled_function(fast).products) == known, framefuse.explain(fast)
+    told = [event.name for event in found.events()]
+    assert told.count("Optimizer.step#Adam.step") == told.count("Optimizer.zero_grad#Adam.zero_grad") == 2

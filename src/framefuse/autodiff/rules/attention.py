@@ -30,6 +30,8 @@ def attention(
 ) -> dict[Node, Node] | None:
     """The kernel that eager chooses on the CPU, where it chooses it."""
     args = arguments(node, ATTENTION)
+    if not torch._C._get_flash_sdp_enabled():
+        return None  # the program forbids the kernel: what eager takes instead has second gradients
     if args is None or args["enable_gqa"] or args["dropout_p"] != 0.0 or len(results) != 1:
         return None
     query, key, value, mask = (args[name] for name in ("query", "key", "value", "attn_mask"))

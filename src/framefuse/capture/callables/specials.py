@@ -481,13 +481,17 @@ def _of_caller(machine: Machine, error: BaseException | None) -> bool:
 
 @special(torch.autograd.profiler.record_function.__enter__, torch.autograd.profiler.record_function.__exit__)
 def _record_function(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
-    """Names a stretch of the program to a profiler: nothing while none listens."""
+    """Names a stretch of the program to a profiler: nothing while none listens. What torch's optimizers name, their
+    steps, is a name of the compiled call as well, so that a profiler is no reason to compile anew.
+    """
     context, entering = args[0], len(args) == 1
     if kwargs or type(context) is not torch.autograd.profiler.record_function:
         return MISSING
     if machine.attributes.attribute_now(frame, context, "record") is not None:
         return MISSING
-    if entering and answered(machine.recorder.sources, PROFILER):
+    if entering and str(frame.globals.get("__name__")).startswith("torch.optim."):
+        machine.ranges.append(context.name)
+    elif entering and answered(machine.recorder.sources, PROFILER):
         return MISSING
     frame.stack.append(context if entering else None)  # what was entered in silence ends so
     return None

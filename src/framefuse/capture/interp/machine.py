@@ -97,6 +97,7 @@ class Machine:
         self.frames: list[Frame] = []
         self.opcodes = 0
         self.inlined = 0
+        self.ranges: list[str] = []  # what parts of the program are called to a profiler
         self.returned: Value = None
         self.raised: BaseException | None = None
         # The exception that the running handler is for: of the innermost generator, else of the frames at the bottom.
