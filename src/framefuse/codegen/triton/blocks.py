@@ -142,7 +142,7 @@ def choose(kernel: Kernel, hints: Mapping[Symbol, int], choice: Choice | None = 
     loops = [loop for loop in _vector_loops(kernel.body) if id(loop) in blocks.loops]
     held = [loop for loop in loops if not blocks.loops[id(loop)].whole and _is_product(loop.extent, numbers)]
     fits = (loop for loop in held if 0 < estimate(loop.extent, hints) <= blocks.loops[id(loop)].block)
-    return replace(blocks, held=tuple(fits) if blocks.simple else ())
+    return replace(blocks, held=tuple(fits))
 
 
 def _is_product(extent: Expr, numbers: set[Symbol]) -> bool:

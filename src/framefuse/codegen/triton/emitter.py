@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from framefuse.codegen.optimise import Optimised, optimised
 from framefuse.codegen.specialisation import Specialisation
@@ -70,13 +70,14 @@ def emit(kernel: Kernel, special: Specialisation) -> Module:
     hints, fitted, nest = special.hints, special.fitted, optimised(kernel)
     kernel = nest.kernel
     blocks, integers = choose(kernel, hints, special.choice), width(kernel, hints, special.guarded)
+    if not blocks.simple and not fitted:
+        blocks = replace(blocks, held=())  # long code, which arithmetic bounds, is not written twice
     steady = blocks.steady if fitted else frozenset()
     single = slides(kernel, hints) or (blocks.form == "tile" and _divides(kernel))
     rows = odd_rows(kernel, blocks, hints) if special.aligned and not single else {}
     work, name = _body(nest, blocks, integers, steady, rows), function_name(kernel.title)
     constants = tuple((f"BLOCK{place}", size) for place, size in enumerate(blocks.shape))
     numbers = [n.symbol for n in kernel.numbers if n.symbol in integers.numbers and _steps(hints.get(n.symbol, 0))]
-    # Long code, which arithmetic bounds, is not written twice.
     steps = special.aligned and not single and (blocks.simple or fitted)
     whole = {number: STEP for number in numbers if steps and work.reads(work.names[number])}
     whole |= {number: max(blocks.points, whole.get(number, 1)) for number in sorted(steady, key=lambda n: n.name)}

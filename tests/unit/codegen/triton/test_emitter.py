@@ -150,6 +150,21 @@ def test_long_code_is_fitted_but_not_written_twice():
     assert "def work(" not in general.text and not general.fits
 
 
+def test_rows_of_long_code_are_held_where_code_is_fitted():
+    """Capped scores: each element is computed once, and not once for each turn that reads it."""
+    b = Builder(s0=4096, s1=1024)
+    x = b.input((S0, S1), FLOAT32)
+    schedule = fuse(b.graph(softmax(b, b.mul(b.tanh(b.div(x, 50.0)), 50.0))), targets=lambda device: GPU)
+    (item,) = (item for item in schedule.items if isinstance(item, RunKernel))
+    numbers = zip(item.kernel.numbers, item.numbers, strict=True)
+    known = {n.symbol: value.evaluate(b.hints) for n, value in numbers}
+    assert not choose(item.kernel, known).simple
+    made, general = (module.module_of(item.kernel, Specialisation(known, fitted=each)) for each in (True, False))
+    assert made.text.count("maths.tanh(") == 1 and "for " not in made.text
+    assert (1024, 1024) in {(fit.low, fit.high) for fit in made.fits}
+    assert general.text.count("maths.tanh(") == 2 and general.text.count("def ") == 1 and not general.fits
+
+
 @pytest.mark.parametrize(("lie", "sizes"), [("nt", None), ("tn", (512, 512, 512)), ("nn", (100, 72, 30))])
 def test_products_compile_for_a_gpu(lie, sizes):
     kernel = linear_relu(BFLOAT16, lie, sizes)
