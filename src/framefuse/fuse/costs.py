@@ -49,6 +49,9 @@ GPU_AGAIN, GPU_AGAIN_TIME, GPU_AGAIN_WAITING = 1 << 20, 0.3, 1.0
 RARE = 64  # elements that read one of a smaller value, from which its own arithmetic costs them nothing
 ANYWHERE = 0.2  # below this a value that loads nothing is computed wherever it is used
 REPEATED = 0.5  # up to this a value is computed again at each point of loops that it does not vary along
+# The same of a GPU, of a value that reads one or two elements and is computed twice, as each half of a cat at all its
+# points. Rotary positions by halves, bfloat16, 8 x 32 x 2048 x 128 on an H100: 0.24 ms in three kernels, 0.19 in one.
+GPU_TWICE = 1.0
 # Measured, exp read by two kernels: 0 0.85 to 1.2, 1e9 1.0.
 REPEATED_WORK = 500  # of repeating a value: less of it costs less than another kernel
 # Measured, rows of 60 that are each shifted by one more element: 0.1 0.2, 0.3 and 1.0 1.0.
@@ -209,7 +212,7 @@ JOINED = 0.25, 0.0  # a cat of more than CPU_CAT_PIECES pieces along the channel
 CONVOLUTION = {
     "plain": (0.1, 0.00075), "product": (0.05, 0.0001), "narrow product": (0.05, 0.0004), "grouped": (0.03, -0.0004),
     "grouped in training": (0.03, 0.00075), "depthwise": (0.1, 0.00075), "wide depthwise": (0.1, -0.006),
-    "large depthwise": (0.1, -0.03), "exact": (0.1, -0.001),
+    "large depthwise": (0.1, -0.03), "exact": (0.1, -0.001), "few channels": (0.1, -0.001),
 }  # fmt: skip
 # Points of a window up to which the weight's gradient of a depthwise convolution is fast channels-last in float32, too:
 # 7 x 7 of 32 x 96 x 56 x 56 on an H100 2.4 ms and 0.65 contiguous, 3 x 3 0.04 and 0.15.
@@ -218,6 +221,14 @@ WIDE_WINDOW = 25
 # H100 0.27 ms contiguous and 0.15 (bfloat16 0.24 and 0.07), 9 x 9 0.38 and 1.95 (0.41 and 1.95), 11 x 11 0.46 and 2.8.
 # Of 40 in groups the median takes as long in both layouts, with pictures of 50 MB and more 0.8 of the time contiguous.
 LARGE_WINDOW = 49
+# Windows that are not square, or of even sides, have none: 2 x 2 of 32 x 64 x 128 x 128 0.35 ms contiguous and 1.1,
+# 4 x 4 0.53 and 2.6, by steps of two 0.14 and 0.98, 3 x 5 0.52 and 2.5.
+# Channels from which on float32 that rounds to TF32 has a kernel channels-last, for some numbers up to FEW_CHANNELS,
+# and for fewer in what is made. H100, 32 pictures of 128 x 128, 1 to 64 channels 0.09 ms contiguous and 0.18, 3 to
+# 64 0.12 and 0.09, 6 to 32 0.10 and 0.19, 8 to 24 0.12 and 0.16, 12 to 24 0.16 and 0.29, 16 to 64 0.24 and 0.12, 64 to
+# 3 0.30 and 1.8; 1 to 2 of 512 x 512 0.14 and 0.59; of volumes 4 to 32 0.08 and 0.31, 8 to 16 0.19 and 0.13, 8 to 24
+# 0.38 and 0.52.
+FEWEST_CHANNELS = 4
 CONVOLUTION_CALL = 0, 4000  # nanoseconds of a call with all contiguous: launches of what turns
 OWN_CONVOLUTION = 0.2  # of one that an exported program computes itself: it copies contiguous pictures channels-last
 WEIGHT = 0.2, 0.0008  # of a contiguous weight that a library turns channels-last,

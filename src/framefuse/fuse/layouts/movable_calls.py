@@ -146,19 +146,33 @@ def _kind(call: Node, picture: Node, weight: Node, target: Target, trains: bool)
         return costs.CONVOLUTION["exact"]
     points = [size.constant or 1 for size in weight.shape[2:]]
     if _groups(call) != 1:
-        return costs.CONVOLUTION[_grouped_kind(weight, math.prod(points), trains)]
+        return costs.CONVOLUTION[_grouped_kind(weight, points, trains)]
     if not _is_point(weight):
-        return costs.CONVOLUTION["plain"]
+        few = target.device != "cpu" and not trains and _has_few_channels(call, picture, weight)
+        return costs.CONVOLUTION["few channels" if few else "plain"]
     return costs.CONVOLUTION["product" if picture.dtype is FLOAT32 else "narrow product"]
 
 
-def _grouped_kind(weight: Node, window: int, trains: bool) -> str:
+def _grouped_kind(weight: Node, points: Sequence[int], trains: bool) -> str:
+    window = math.prod(points)
     if weight.shape[1].constant != 1:
         return "grouped in training" if trains else "grouped"
-    if window > costs.LARGE_WINDOW:
+    square = len(points) == 2 and points[0] == points[1] and points[0] % 2 == 1
+    if window > costs.LARGE_WINDOW or not square:
         return "large depthwise"
     wide = trains and weight.dtype is FLOAT32 and window > costs.WIDE_WINDOW
     return "wide depthwise" if wide else "depthwise"
+
+
+def _has_few_channels(call: Node, picture: Node, weight: Node) -> bool:
+    """Whether a GPU's library has no good kernel channels-last for so few channels of the picture, or of the result."""
+    if picture.dtype is not FLOAT32 or "transpose" in call.attr("name"):
+        return False
+    made, channels = (size.constant or costs.UNKNOWN for size in weight.shape[:2])
+    few = costs.FEWEST_CHANNELS <= channels < costs.FEW_CHANNELS
+    if len(weight.shape) == 5:
+        return few and made > costs.FEW_CHANNELS
+    return channels == 1 or (few and channels > costs.FEWEST_CHANNELS) or made < costs.FEWEST_CHANNELS
 
 
 def _groups(call: Node) -> Value:

@@ -1,7 +1,6 @@
 """Convolutions and what is around them lie as is best for the whole graph; what the program gets lies as eager's."""
 
 import copy
-import math
 
 import pytest
 import torch
@@ -239,10 +238,34 @@ def test_a_graph_without_such_calls_is_the_same_object():
         ((96, 1, 7, 7), True, "wide depthwise"),
         ((96, 1, 9, 9), False, "large depthwise"),  # several times as long channels-last on a GPU
         ((96, 1, 9, 9), True, "large depthwise"),
+        ((96, 1, 4, 4), False, "large depthwise"),  # and so do windows of even sides, or of two lengths
+        ((96, 1, 3, 5), False, "large depthwise"),
         ((96, 8, 3, 3), False, "grouped"),
         ((96, 8, 3, 3), True, "grouped in training"),
     ],
 )
 def test_the_price_of_a_convolution_in_groups_goes_by_its_window(shape, trains, kind):
-    assert movable_calls._grouped_kind(Builder().input(shape), math.prod(shape[2:]), trains) == kind
+    assert movable_calls._grouped_kind(Builder().input(shape), shape[2:], trains) == kind
     assert (costs.CONVOLUTION[kind][1] < 0) == (kind in ("wide depthwise", "large depthwise", "grouped"))
+
+
+@pytest.mark.parametrize(
+    ("weight", "few"),
+    [
+        ((2, 1, 3, 3), True), ((64, 1, 3, 3), True), ((8, 3, 3, 3), False), ((64, 4, 3, 3), False),
+        ((24, 8, 3, 3), True), ((64, 16, 3, 3), False), ((3, 64, 3, 3), True), ((4, 64, 3, 3), False),
+        ((24, 8, 3, 3, 3), True), ((16, 8, 3, 3, 3), False), ((32, 4, 3, 3, 3), True), ((64, 64, 3, 3, 3), False),
+    ],
+)  # fmt: skip
+def test_convolutions_of_few_channels_stay_contiguous_on_a_gpu(weight, few):
+    rank = len(weight) - 2
+    assert _few_channels(f"conv{rank}d", weight) is few
+    assert not _few_channels(f"conv_transpose{rank}d", weight)
+    assert costs.CONVOLUTION["few channels"][1] < 0 < costs.CONVOLUTION["plain"][1]
+
+
+def _few_channels(name, weight):
+    b = Builder()
+    picture, given = b.input((2, weight[1], *[9] * (len(weight) - 2))), b.input(weight)
+    call = b.node("library", (picture, given), (), picture.dtype, name=name)
+    return movable_calls._has_few_channels(call, picture, given)
