@@ -144,7 +144,10 @@ def softplus(lo: Lowering, input: Node, beta: Value = 1.0, threshold: Value = 20
     _need_float(input)
 
     def formula(a: Element) -> Element:
-        result = where(a * beta > threshold, a, e.log1p(e.exp(a * beta)) / beta)
+        if type(beta) in (int, float) and beta == 1:  # as it mostly is: a division takes as long as exp
+            result = where(a > threshold, a, e.log1p(e.exp(a)))
+        else:
+            result = where(a * beta > threshold, a, e.log1p(e.exp(a * beta)) / beta)
         return result.derived("softplus", a, numbers=(beta, threshold))
 
     return lo.compute(formula, input)
