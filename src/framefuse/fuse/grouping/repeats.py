@@ -35,8 +35,11 @@ class Repeats:
         cells = [(group, cell) for group, uses in users.items() for cell in uses]
         if len(cells) == 1 and not any(symbol.name.startswith("@t") for p in cells[0][1].index for symbol in p.symbols):
             group, cell = cells[0]
-            repeated = self._visits(group, cell) - points(node, self.hints)
-            return repeated <= 0 or weight.time <= costs.REPEATED or weight.time * repeated < costs.REPEATED_WORK
+            once = points(node, self.hints)
+            repeated = self._visits(group, cell) - once
+            again = group.tiles and repeated <= once and weight.loads <= costs.TWICE_LOADS[0]
+            most = costs.GPU_TWICE if again else costs.REPEATED
+            return repeated <= 0 or weight.time <= most or weight.time * repeated < costs.REPEATED_WORK
         if weight.loads == 0 and weight.time < costs.ANYWHERE:
             return True
         if len(users) == 1 and (self._slides(node, cells) or self._is_passed_on(node, cells)):

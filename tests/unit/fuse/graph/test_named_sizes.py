@@ -48,6 +48,19 @@ def test_what_two_sizes_are_made_of_has_one_symbol():
     assert with_named_sizes(graph) is graph
 
 
+def test_what_is_left_behind_a_half_is_the_half():
+    half = SIDE // 2
+    b = Builder(s0=2, s1=8)
+    x = b.input((BATCH, SIDE))
+    first = b.exp(b.slice(x, (0, 0), (BATCH, half)))
+    second = b.exp(b.slice(x, (0, half), (BATCH, SIDE - half)))
+    held = (Relation("==", half * 2, SIDE),)
+    graph = with_named_sizes(replace(b.graph(first, second), relations=held))
+    assert {output.node.shape for output in graph.outputs} == {(BATCH, symbol("size0"))}
+    unknown = with_named_sizes(b.graph(first, second))
+    assert len({output.node.shape for output in unknown.outputs}) == 2
+
+
 def test_sizes_that_relations_hold_to_a_number_or_to_each_other_go_by_one_name():
     b, _, half = pooled()
     inferred = 6 * BATCH * HALF * HALF // (BATCH * SIDE)
