@@ -123,10 +123,11 @@ def frozen_dataclasses_hashed(compiled):
         yield f(ones(2), Frozen(k))
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=4, hits=3)
 def an_object_in_a_text(compiled):
     held = Setting()
-    yield from changing(compiled, lambda x: (x + 1, f"{held} {held!r} {held.k:.2f}"), held)
+    values = (2.0, 2.0, 3.0, 3.0, 4.0, 4.0)  # the two texts are steps once they were met
+    yield from changing(compiled, lambda x: (x + 1, f"{held} {held!r} {held.k:.2f}"), held, values=values)
 
 
 @trap(traces=1, hits=2)

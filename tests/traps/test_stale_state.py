@@ -475,6 +475,35 @@ def a_hook_registered_and_removed_inside(compiled):
         yield f(ones(3)), len(model._forward_hooks), model(ones(3))
 
 
+@trap(traces=10, hits=10)
+def numbers_of_the_own_class_that_the_call_counts(compiled):
+    class Counting(nn.Module):
+        calls, total, scale = 0, 0.0, 2
+
+        def forward(self, x):
+            Counting.calls += 1
+            type(self).total = self.total + x.shape[0] / 4
+            return x * self.scale + self.bonus()
+
+        def bonus(self):
+            return 1
+
+    class Louder(Counting):
+        pass
+
+    f = compiled(Louder())
+    for number in range(16):
+        if number == 9:
+            Counting.calls = 100
+        if number == 11:
+            Counting.scale = 5
+        if number == 13:
+            Louder.bonus = lambda self: 7
+        if number == 15:
+            Counting.calls = 0.5
+        yield f(ones(number % 3 + 1)), Counting.calls, Louder.total, Counting.total
+
+
 @TABLE.parametrize()
 def test_change_is_seen(trap: Trap) -> None:
     hold(trap)

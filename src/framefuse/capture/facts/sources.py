@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 
 from framefuse.capture.facts.atoms import CARRIED, CONTAINERS, SINGLETONS, TEXTS
+from framefuse.capture.facts.class_numbers import assigned_numbers
 from framefuse.capture.facts.hidden_state import has_hidden_state, is_of_atoms
 from framefuse.capture.facts.kinds import is_plain
 from framefuse.capture.facts.numbers import TRACKED, bare, floating, form_of, integer, is_nan, pin_nested, plain_number
@@ -533,7 +534,10 @@ class Sources:
                 for base in cls.__mro__[1:]:
                     self.guard_version(base)
                 return
-            self.fact(self.root(cls), "version")
+            root = self.root(cls)
+            self.fact(root, "version")
+            for name, value in assigned_numbers(cls):  # another one there is no other class
+                self.read_at(root, (id(cls), "type_attr", name), "type_attr", name, value, True)
         except Exception as fault:
             self.host.fault(fault)
 

@@ -7,6 +7,7 @@ import types
 
 import torch
 
+from framefuse.capture.facts.class_numbers import note_assigned
 from framefuse.capture.facts.numbers import TRACKED, bare, plain_number
 from framefuse.capture.interp.attributes import MODULE_PARTS, held_by_class, is_made_tensor
 from framefuse.capture.interp.continuations import DROP
@@ -104,6 +105,7 @@ class AttributeWrites:
                 recorder.sources.note_made(value)
         else:
             (value,) = recorder.refuse_write(f"{getattr(holder, '__name__', type(holder).__name__)}.{name}", value)
+            note_assigned(holder, name, bare(value))
         setattr(holder, name, bare(value))
 
     def generic_store(self, frame: Frame, holder: Value, kind: type, name: str, value: Value) -> Outcome:
