@@ -145,10 +145,11 @@ def an_object_formatted(compiled):
     yield from changing(compiled, lambda x: (x + 1, f"{held.k} {held.k}"), held)
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=4, hits=3)
 def an_object_formatted_by_percent(compiled):
     held = Setting()
-    yield from changing(compiled, lambda x: (x + 1, "%s %r" % (held, [held])), held)  # noqa: UP031
+    values = (2.0, 2.0, 3.0, 3.0, 4.0, 4.0)
+    yield from changing(compiled, lambda x: (x + 1, "%s %r" % (held, [held])), held, values=values)  # noqa: UP031
 
 
 @trap(traces=2, hits=2)

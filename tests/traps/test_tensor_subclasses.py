@@ -355,10 +355,10 @@ def a_table_that_changes(compiled):
     Handled.table[torch.Tensor.mean] = torch.Tensor.sum
 
 
-@trap(traces=2, hits=2, waits="tensor-kind")
+@trap(traces=4, hits=4)
 def operators_in_python(compiled):
     f = compiled(lambda t: (t + 1) * 2)
-    for number, x in enumerate(inputs(Operators)):
+    for number, x in enumerate((*inputs(Operators), *inputs(Operators))):
         Operators.factor = 7 + number
         yield told(f(x))
 
