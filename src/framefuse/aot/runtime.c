@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define API __attribute__((visibility("default")))
 #define DIMENSIONS 64
@@ -49,12 +50,20 @@ static int fail(framefuse_model *model, const char *format, ...) {
     return -1;
 }
 
+enum { WIDE_PAGE = 1 << 21 }; /* bytes that one entry of the processor's tables can stand for */
+
 /* ---- memory ---------------------------------------------------------------------------------------------------- */
 
 static void *room(int64_t bytes) {
-    if (bytes < 0 || bytes > PTRDIFF_MAX - 128)
+    if (bytes < 0 || bytes > PTRDIFF_MAX - 2 * WIDE_PAGE)
         return NULL;
-    return aligned_alloc(64, ((size_t)bytes + 64) / 64 * 64);
+    size_t step = bytes >= WIDE_PAGE ? WIDE_PAGE : 64, size = ((size_t)bytes + step) / step * step;
+    void *memory = aligned_alloc(step, size);
+#ifdef MADV_HUGEPAGE
+    if (memory != NULL && step > 64)
+        madvise(memory, size, MADV_HUGEPAGE); /* an advice: what it answers does not matter */
+#endif
+    return memory;
 }
 
 static int arena(framefuse_model *model, int64_t bytes) {
