@@ -85,6 +85,12 @@ def narrowed(b: Builder, x: Reg, dtype: DType) -> Reg:
     return x
 
 
+def with_sign(b: Builder, op: str, bits: Reg) -> Reg:
+    """``neg`` or ``abs`` of a 16-bit float by its one bit that they change, NaN's too, as eager does."""
+    sign = b.like(-0x8000, bits)
+    return b.bit_xor(bits, sign) if op == "neg" else b.bit_and(bits, b.like(0x7FFF, bits))
+
+
 def _to_bfloat(b: Builder, x: Reg) -> Reg:
     """By integers, the even one of two equally near; NaN must not round up to infinity."""
     bits = b.convert("bitcast", x, "i32")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from framefuse.codegen.llvm.builder import Builder, Reg, Region
-from framefuse.codegen.llvm.casts import HELD, cast, place
+from framefuse.codegen.llvm.casts import HELD, cast, place, with_sign
 from framefuse.codegen.llvm.integers import floor_quotient, lane_quotients
 from framefuse.codegen.llvm.memory import Memory
 from framefuse.codegen.llvm.pointwise import apply
@@ -171,6 +171,10 @@ class Values:
         # What may fail is not moved out of a loop that may have no turn, but for the innermost: its surroundings run
         # only when there is one.
         level = self.depth - 1 if value.may_fail else 0
+        if value.op == "cast" and parts[0].op in ("neg", "abs") and value.dtype.is_float and value.dtype.size == 2:
+            (wide,) = parts[0].args
+            if wide.op == "cast" and wide.args[0].dtype is value.dtype:
+                return self.make(parts[0].op, wide.args, value.dtype, "apply", level, self.numbers[id(value)])
         return self.make(value.op, parts, value.dtype, "apply", level, self.numbers[id(value)])
 
     def _cast(self, node: Node, dtype: DType) -> Node:
@@ -361,6 +365,8 @@ class Values:
             if wide and _is_place(node.args[0]):
                 return place(self.b, args[0], node.dtype)
             return cast(self.b, args[0], source, node.dtype)
+        if node.op in ("neg", "abs") and source.is_float and source.size == 2:
+            return with_sign(self.b, node.op, args[0])
         mask = self.lanes.groups[group].mask if self.lanes and node.varying else None
         result = node.dtype
 
