@@ -130,6 +130,11 @@ CPU_MANY = 8  # turns of a loop that share well between threads; chosen
 # Measured, float32 in 257 rows of 101 columns, in the speed of torch.cat: 5 to 10 pieces side by side 0.06 to 0.16 with
 # 3, 1.0 to 1.2 with 15; below each other, as one loop, 0.9 to 1.3. The time to compile does not grow that way.
 CPU_CAT_PIECES = 15  # ends between pieces of a cat up to which each piece has a vector loop of its own
+# Of a cat that only moves what is in memory, on a GPU (H100, torch.cat's speed over a kernel's): pieces up to which a
+# kernel is as fast (12 pieces of float32 along the first axis 1.6, of bfloat16 along the last 4.7), and the bytes of an
+# element, with those of which the rows of all pieces are multiples (3 pieces of 256 x 256 x 64: bool 1.6 to 3.5,
+# bfloat16 1.1 to 1.5, float32 and int64 1.0; of 101 bfloat16 to a row 0.6).
+GPU_CAT_PIECES, GPU_CAT_NARROW = 4, (2, 16)
 # Pieces of a cat of parts of one value that follow no one rule: each end is two more operations of an index; chosen.
 GPU_RULELESS = 3
 CPU_SHORT_CAT = 16  # points of a cat along an inner loop up to which each has a loop over rows of its own; chosen

@@ -238,6 +238,8 @@ TRAINED_ON_GPUS = {
     "one convolution": (lambda x, w: F.conv2d(x, w), True),
     "a kernel behind it": (lambda x, w: F.conv2d(x, w).relu(), False),
     "half of it a kernel": (lambda x, w: x.median(-1).values, False),
+    "one small kernel": (lambda x, w: x.relu(), True),
+    "what is two kernels to torch": (lambda x, w: x.relu() * 2, False),
 }
 
 

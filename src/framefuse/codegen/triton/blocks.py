@@ -45,6 +45,17 @@ ACROSS_HELD = 64
 # The same of elements of 8 bytes in columns that fill a tile (H100, sums of int64 over the first axis of
 # 1024 x 256 x 256 and over the middle of 256 x 1024 x 256: 0.187 and 0.189 ms, with 64 columns in turns of 32 0.210).
 ACROSS_WIDE, WIDE = (32, 64), 8
+# Points, rows of a turn, warps and stages where a reduction across memory reads one operand by whole vectors at the
+# recorded sizes, without and with positions (H100, 256 x 256 x 256 over the first axis: sum of float32 0.0378 ms by
+# ACROSS and 8 warps, 0.0356 by these; largest elements with their positions, float32 and int64, 0.0463 and 0.0673,
+# 0.0368 and 0.0578; any 0.0168, 0.0158; over the middle of 264 x 248 x 248 0.0424, 0.0475 and 0.0172, then 0.0379,
+# 0.0380 and 0.0157).
+ACROSS_PLAIN, ACROSS_PLACED = (64, 32, 4, 3), (128, 16, 4, 3)
+# Turns and warps of a row that is only reduced, of narrow elements or to positions, where rows do not begin where
+# vectors do (H100, 256 rows of 65,535 in chunks: sum of bfloat16 0.0261 ms, with a chunk as one tile, 0.0213 by these,
+# any 0.0188 and 0.0157, positions of float32 and bfloat16 0.0395 and 0.0310, 0.0379 and 0.0245; but any and var of
+# bfloat16 of 8192 x 8192 0.0396 and 0.0627 by these, 0.0341 and 0.0569).
+REDUCED_NARROW, NARROW = (1024, 4), 2
 # Elements of a thread in a row that is only reduced, from so many on (H200, sums of 67 M elements in rows of 8192 by 8
 # and by 16 warps: bfloat16 0.88 and 0.79 of eager's speed, float32 1.11 and 1.09), and that looks for a position.
 REDUCED, REDUCED_FROM = 16, (8192, 4096)
@@ -63,6 +74,7 @@ AGAIN_APART, APART_FROM = (2048, 8, 3), 1 << 17
 CROSSED = 8  # points along memory from which on an operand that rows cross is read by a tile with two sides
 STAGES, UNDER_WAY = 3, 48 << 10
 VECTOR = 16  # bytes that a thread moves at once
+TURNS = 1, 997  # two turns of a row that show where rows of unknown places begin
 PAIRS = frozenset(("argmax", "argmin", "squares"))  # accumulators of two values
 # Such rows of short code are faster with fewer warps than elements would fill, since less is said between warps.
 FEW, FEW_FROM, FEW_TO = 4, 2048, 4096
@@ -128,9 +140,11 @@ class Blocks:
         return replace(self, loops={**self.loops, **whole}, held=())
 
 
-def choose(kernel: Kernel, hints: Mapping[Symbol, int], choice: Choice | None = None) -> Blocks:
+def choose(
+    kernel: Kernel, hints: Mapping[Symbol, int], choice: Choice | None = None, fitted: bool = False
+) -> Blocks:
     """Blocks that are right for any size and good for the recorded ones; ``hints`` gives the numbers' values. A
-    ``choice`` that was measured is taken as it is.
+    ``choice`` that was measured is taken as it is. ``fitted`` code runs for sizes like the recorded ones alone.
     """
     share = per_thread(kernel)
     angles = any(isinstance(value, Apply) and value.op in ANGLES for value in values_of(kernel.body))
@@ -140,6 +154,8 @@ def choose(kernel: Kernel, hints: Mapping[Symbol, int], choice: Choice | None = 
         blocks = replace(blocks, warps=choice.warps, stages=choice.stages)
     numbers = {number.symbol for number in kernel.numbers}
     loops = [loop for loop in _vector_loops(kernel.body) if id(loop) in blocks.loops]
+    if blocks.form == "across" and not fitted and not _is_aligned(loops):
+        blocks = replace(blocks, stages=1)
     held = [loop for loop in loops if not blocks.loops[id(loop)].whole and _is_product(loop.extent, numbers)]
     fits = (loop for loop in held if 0 < estimate(loop.extent, hints) <= blocks.loops[id(loop)].block)
     return replace(blocks, held=tuple(fits))
@@ -179,10 +195,12 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
     across = parallel is not None and (is_across(kernel, parallel, loops) or _crosses(parallel, loops, hints))
     reduces = len(loops) == 1 and not across and not _stores(loops)
     long = reduces and width > REDUCED_LONG[0] and _long_work(kernel) >= REDUCED_WORK
+    narrow = reduces and width > REDUCED_NARROW[0] and (placed or _is_narrow(loops)) and _are_odd(loops, hints)
+    plain = across and parallel is not None and choice is None and _is_plain(parallel, loops, hints) and not scans
     if choice is not None:
         points, width = choice.points, choice.width
-    elif long:
-        width = REDUCED_LONG[0]
+    elif long or narrow:
+        width = REDUCED_LONG[0] if long else REDUCED_NARROW[0]
     elif across and parallel is not None:
         lanes = _lanes(parallel, hints)
         full = power(lanes) >= ACROSS[0] and _shows_neighbours(parallel, hints)
@@ -190,10 +208,14 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
         columns, deep = ACROSS_WIDE if wide else ACROSS
         if scans:
             columns, turn = SCANNED_ACROSS if full else SCANNED_APART
+        if plain and (placed or not wide):
+            columns, deep = (ACROSS_PLACED if placed else ACROSS_PLAIN)[:2]
+        else:
+            plain = False
         points = min(columns, power(lanes))
         while points > 8 and -(-rows // points) < BUSY // 4:
             points //= 2
-        apart = not heavy and not _is_aligned(loops) and _loads(loops) == 1
+        apart = not heavy and not plain and not _is_aligned(loops) and _loads(loops) == 1
         high = ACROSS_APART if (apart and not full) or (again and power(longest) <= ACROSS_HELD) else deep
         width = min(width, high * max(1, ACROSS[0] // max(8, power(lanes))))
         held = ALONE_APART * share // 16 if apart and full and not wide else held
@@ -209,8 +231,11 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
     if points > 1:
         assert parallel is not None
         count = warps(points * width, 2 * held if across else share)
+        whole = plain and points * width == ACROSS_PLAIN[0] * ACROSS_PLAIN[1]
         overlap = across and longest > width and _is_aligned(loops)
         stages = _stages(loops, points * width) if overlap else 1
+        if whole and longest > width:
+            count, stages = ACROSS_PLAIN[2:]
         shape = (points, width)
         # Tiles lie as memory does. But where Triton cannot see which elements are neighbours, neighbouring threads go
         # along the first dimension: 16 x 4096 x 4095 float32 over the middle takes 0.42 ms with the columns first, 0.52
@@ -229,12 +254,42 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
     count = FEW if FEW_FROM <= width <= FEW_TO and share == A_THREAD[0][1] else warps(width, share)
     if scans:
         count = warps(width, 2 * share if longest % VECTOR and longest <= width else share)
-    elif long:
-        count = REDUCED_LONG[1]
+    elif long or narrow:
+        count = REDUCED_LONG[1] if long else REDUCED_NARROW[1]
     elif not (fits or short):
         count = turners
     stages = AGAIN_APART[2] if apart_rows and not (fits or short) else 1
     return Blocks(1, 1, dimensions, count, (width,), form=form, longest=longest, stages=stages)
+
+
+def _is_narrow(loops: Sequence[Loop]) -> bool:
+    """Whether all that the loops load has elements of so few bytes that a vector is many of them."""
+    return all(value.dtype.size <= NARROW for value in values_of(loops) if isinstance(value, Load))
+
+
+def _are_odd(loops: Sequence[Loop], hints: Mapping[Symbol, int]) -> bool:
+    """Whether rows that loops load begin at places where no vectors do."""
+    loads = ((loop, value) for loop in loops for value in values_of(loop.body) if isinstance(value, Load))
+    return any(is_odd(value.index - loop.axis.expr, hints) for loop, value in loads)
+
+
+def is_odd(begin: Expr, hints: Mapping[Symbol, int]) -> bool:
+    """Whether a row of what the program counts begins where no half a vector of the narrowest elements does."""
+    unknown = begin.symbols - hints.keys()
+    return any(estimate(begin, {**hints, **dict.fromkeys(unknown, turn)}) % (VECTOR // 2) for turn in TURNS)
+
+
+def _is_plain(parallel: Loop, loops: Sequence[Loop], hints: Mapping[Symbol, int]) -> bool:
+    """Whether one loop reduces one operand, which it reads along the parallel axis, in full tiles of it, by at least
+    half a vector at the recorded sizes.
+    """
+    if len(loops) != 1 or _stores(loops) or _loads(loops) != 1 or power(_lanes(parallel, hints)) < ACROSS[0]:
+        return False
+    _, *decoded = _steps_with(parallel).values()
+    (load,) = {(v.dtype.size, v.index) for v in values_of(loops) if isinstance(v, Load)}
+    size, step = load[0], load[1].coefficient(loops[0].axis)
+    lengths = [estimate(extent, hints) for extent in (*decoded, *(() if step is None else (step,)))]
+    return step is not None and all(length * size % max(VECTOR // 2, 2 * size) == 0 for length in lengths)
 
 
 def _is_wide(loops: Sequence[Loop]) -> bool:

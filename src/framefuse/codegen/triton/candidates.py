@@ -30,7 +30,7 @@ def candidates(kernel: Kernel, hints: Hints) -> tuple[Choice, ...]:
     if kernel.product is not None:
         return choices(kernel, hints)[:MOST]
     kernel = optimised(kernel).kernel
-    blocks = choose(kernel, hints)
+    blocks = choose(kernel, hints, fitted=True)
     if any(isinstance(statement, Check) for statement in statements(kernel.body)):
         return (blocks.choice,)  # a check that fails on made-up positions would end the use of the GPU
     rows = max(1, estimate(kernel.extent, hints))

@@ -134,19 +134,24 @@ def digamma(x):
     tangent = libdevice.tan((wide - libdevice.trunc(wide)) * 3.14159265358979323846)
     reflected = tl.where(negative, -3.14159265358979323846 / tangent, 0.0)
     point = tl.where(negative, 1.0 - wide, wide)
-    result = negative.to(tl.float64) * 0.0
+    # The sum of up to ten reciprocals as one fraction: ten divisions of doubles are most of the time else.
+    above = negative.to(tl.float64) * 0.0
+    below = above + 1.0
     for _ in range(10):
         small = point < 10.0
-        result = tl.where(small, result - 1.0 / point, result)
+        above = tl.where(small, above * point + below, above)
+        below = tl.where(small, below * point, below)
         point = tl.where(small, point + 1.0, point)
-    z = 1.0 / (point * point)
+    result = 0.0 - above / below
+    inverse = 1.0 / point
+    z = inverse * inverse
     series = z * 8.33333333333333333333e-2 - 2.10927960927960927961e-2
     series = series * z + 7.57575757575757575758e-3
     series = series * z - 4.16666666666666666667e-3
     series = series * z + 3.96825396825396825397e-3
     series = series * z - 8.33333333333333333333e-3
     series = series * z + 8.33333333333333333333e-2
-    value = result + libdevice.log(point) - 0.5 / point - tl.where(point < 1.0e17, z * series, 0.0) + reflected
+    value = result + libdevice.log(point) - 0.5 * inverse - tl.where(point < 1.0e17, z * series, 0.0) + reflected
     value = tl.where(pole, float("nan"), value)
     at_zero = libdevice.copysign(tl.full((), float("inf"), tl.float64), -1.0 * wide)
     return tl.where(wide == 0.0, at_zero, value).to(x.dtype)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from framefuse.codegen.triton.blocks import VECTOR, Blocks, estimate
+from framefuse.codegen.triton.blocks import VECTOR, Blocks, is_odd
 from framefuse.codegen.triton.builder import Builder
 from framefuse.codegen.triton.indices import Indices
 from framefuse.ir.loops import Accumulator, Kernel, Let, Load, Loop, Store
@@ -15,8 +15,6 @@ from framefuse.ir.numbers import Expr, Symbol
 
 # Accumulators that count on where the turns of a loop begin.
 PLACED = frozenset(("squares",))
-# Two turns of a row that show where rows of unknown places begin.
-TURNS = 1, 997
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ def odd_rows(kernel: Kernel, blocks: Blocks, hints: Mapping[Symbol, int]) -> dic
     for loop in every:
         if isinstance(loop, Loop) and id(loop) in blocks.loops and not blocks.loops[id(loop)].whole:
             begin = _begin(loop)
-            if begin is not None and _is_odd(begin, hints):
+            if begin is not None and is_odd(begin, hints):
                 rows[id(loop)] = begin
     return rows
 
@@ -103,8 +101,3 @@ def _moved(loop: Loop) -> list[tuple[int, Expr]]:
     """The sizes and places of the elements that a loop loads and stores."""
     loads = [(v.dtype.size, v.index) for v in values_of(loop.body) if isinstance(v, Load)]
     return loads + [(s.value.dtype.size, s.index) for s in statements(loop.body) if isinstance(s, Store)]
-
-
-def _is_odd(begin: Expr, hints: Mapping[Symbol, int]) -> bool:
-    unknown = begin.symbols - hints.keys()
-    return any(estimate(begin, {**hints, **dict.fromkeys(unknown, turn)}) % (VECTOR // 2) for turn in TURNS)

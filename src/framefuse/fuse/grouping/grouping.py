@@ -12,7 +12,7 @@ from framefuse.fuse.addressing.layout import Order, preferred_orders
 from framefuse.fuse.addressing.ranges import ZERO
 from framefuse.fuse.addressing.strided import Strides, View, strided
 from framefuse.fuse.graph.results import wanted
-from framefuse.fuse.grouping import kept
+from framefuse.fuse.grouping import kept, plain_cats
 from framefuse.fuse.grouping.call_views import CallViews
 from framefuse.fuse.grouping.cells import Cell, Group, scanned_axes
 from framefuse.fuse.grouping.groups import Groups, strides_of
@@ -125,7 +125,7 @@ class Grouping:
             return
         if node.op == "matmul":
             self.matmul(node)
-        elif node.op == "cat" and len(node.inputs) > costs.CAT_PIECES:
+        elif node.op == "cat" and plain_cats.is_call(node, not users, self.orders.get(node), self.setting, self.graph):
             self.joined(node)
         elif node.op == "scatter_add":
             self.scatter(node)

@@ -293,8 +293,8 @@ def test_equal_kernels_are_compiled_once(tmp_path):
     assert second.compiled == 1 and other is not again
 
 
-def assembly(make, *inputs, hints=None):
-    """The PTX of the only kernel, or of all, that a GPU gets for a graph."""
+def assembly(make, *inputs, hints=None, fitted=False):
+    """The PTX of the only kernel, or of all, that a GPU gets for a graph; ``fitted``: for sizes like these alone."""
     b = Builder(**(hints or {}))
     nodes = [b.input(*given) if isinstance(given[0], tuple) else b.input(given) for given in inputs]
     schedule = fuse(b.graph(make(b, *nodes)), targets=lambda device: GPU)
@@ -303,7 +303,7 @@ def assembly(make, *inputs, hints=None):
         if isinstance(item, RunKernel):
             numbers = zip(item.kernel.numbers, item.numbers, strict=True)
             known = {n.symbol: value.evaluate(b.hints) for n, value in numbers if not n.real}
-            made = emit(item.kernel, Specialisation(known, guarded=True))
+            made = emit(item.kernel, Specialisation(known, guarded=True, fitted=fitted))
             arguments = [kind for kind, _ in module._arguments(item.kernel, made)]
             binary = module._compile(made, module._written(made, item.kernel, False), arguments, REFERENCE, True)
             assert binary.code[1:4] == b"ELF"
@@ -342,6 +342,30 @@ def test_what_a_gpu_gets_moves_16_bytes_at_once(name):
     assert len(loads) == len(texts) == (2 if name.startswith(("columns", "everything")) else 1)
     if len(texts) == 1:
         assert "st.global.v4.b32" in texts[0]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "wide"), [(FLOAT32, 252, "v4.b32"), (BFLOAT16, 264, "v4.b32"), (BFLOAT16, 252, "v2.b32")]
+)
+def test_rows_that_are_multiples_of_a_vector_alone_move_by_vectors(dtype, columns, wide):
+    def doubled(b, x):
+        return b.add(b.permute(x, 1, 0, 2), b.permute(x, 1, 0, 2))
+
+    (text,) = assembly(doubled, ((S0, S1, S2), dtype), hints={"s0": 250, "s1": 254, "s2": columns}, fitted=True)
+    assert f"ld.global.{wide}" in text and f"st.global.{wide}" in text
+
+
+def test_turns_across_memory_overlap_for_sizes_like_the_recorded_ones_alone():
+    """For other sizes single words would be written across the banks of shared memory."""
+
+    def columns(b, x):
+        return b.reduce("amax", x, 1)
+
+    def text(fitted, size):
+        return assembly(columns, ((S0, S1, S2), FLOAT32), hints={"s0": 250, "s1": 254, "s2": size}, fitted=fitted)[0]
+
+    assert "cp.async" in text(True, 252)
+    assert "cp.async" not in text(False, 252) and "cp.async" not in text(True, 253)
 
 
 def test_rows_over_two_axes_of_odd_sizes_have_code():

@@ -1,0 +1,39 @@
+"""Says which cats are calls of torch.cat: those of many pieces, and on a GPU those that only move what is in memory."""
+
+from __future__ import annotations
+
+from framefuse.fuse import costs
+from framefuse.fuse.addressing.indexing import MOVES
+from framefuse.fuse.addressing.layout import Order
+from framefuse.fuse.setting import Setting
+from framefuse.ir.graph import Graph, Node
+
+
+def is_call(node: Node, moves: bool, order: Order | None, setting: Setting, graph: Graph) -> bool:
+    """Whether a cat of a graph is the library's, whose work for an element does not grow with the number of pieces;
+    ``moves``: no kernel reads it. The result lies in this ``order``.
+    """
+    if len(node.inputs) > costs.CAT_PIECES:
+        return True
+    target = setting.targets(node.device)
+    if not moves or target is None or not target.tiles or order not in (None, tuple(range(len(node.shape)))):
+        return False
+    if any(_base(piece).op not in ("input", "result") for piece in node.inputs):
+        return False
+    if len(node.inputs) > costs.GPU_CAT_PIECES:
+        return True
+    axis = node.attr("axis")
+    inner = axis == len(node.shape) - 1
+    try:
+        sizes = [piece.shape[axis].evaluate(graph.hints) * node.dtype.size for piece in node.inputs]
+    except KeyError:
+        return False
+    narrow, whole = costs.GPU_CAT_NARROW
+    return node.dtype.size <= narrow and (not inner or all(size % whole == 0 for size in sizes))
+
+
+def _base(node: Node) -> Node:
+    """What a view shows; pieces of a stack are such."""
+    while node.op in MOVES:
+        node = node.inputs[0]
+    return node
