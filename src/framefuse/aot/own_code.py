@@ -279,7 +279,7 @@ def is_idle(step: CallStep) -> bool:
     """
     if step.name == "layout":
         return step.args == tuple([("tensor", slot) for _, slot in step.outs])
-    return not step.outs and step.name in IDLE
+    return not step.outs and (step.name in IDLE or step.name in NAMES)  # checks hold the sizes that a window needs
 
 
 def _copy(plan: Plan, step: CallStep) -> Part | None:

@@ -157,6 +157,22 @@ def test_activations_and_sums_follow_convolutions(channels, tmp_path):
             torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
+def test_a_convolution_that_nobody_reads_asks_for_its_sizes_alone(tmp_path):
+    first, second = torch.nn.Conv2d(8, 8, 3, padding=1), torch.nn.Conv2d(8, 4, 5)
+
+    def f(x):
+        y = first(x).relu()
+        second(y)
+        return y
+
+    path = tmp_path / "unread.so"
+    framefuse.export(f, (torch.randn(2, 8, 12, 13),), path)
+    program, x = framefuse.load(path), torch.randn(1, 8, 20, 9)
+    torch.testing.assert_close(program(x), f(x), rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="do not fit together"):
+        program(torch.randn(1, 8, 4, 9))
+
+
 def test_other_dtypes_ranks_and_weights_of_the_caller(tmp_path):
     line, few = torch.randn(6, 4, 5), torch.randn(24, 3, 7, 7)
     double = torch.randn(7, 3, 3, 3).double()
