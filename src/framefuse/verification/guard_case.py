@@ -67,8 +67,8 @@ class GuardCase:
 
 
 def guard_case(about: str, was: Value, now: Value, options: Keywords) -> GuardCase | None:
-    """The first case that shows that a trace made for ``was`` serves ``now``: a number or truth, a size where both are
-    shapes, other values of a tensor where both are None; None where no case does.
+    """The first case that shows that a trace made for ``was`` serves ``now``: a number, truth or text, a size where
+    both are shapes, other values of a tensor where both are None; None where no case does.
     """
     return next((case for case in _cases(about, was, now) if case.shows(options)), None)
 
@@ -82,7 +82,12 @@ def _cases(about: str, was: Value, now: Value) -> Iterator[GuardCase]:
         bodies, parameters = [f"    return x * {SHAPE}", *_decided(SHAPE, was[0], now[0])], "x"
     else:
         calls, parameters = _called(*(f"(torch.ones(2), {value!r})" for value in (was, now))), "x, n"
-        bodies = [TWO.format("n")] if isinstance(was, bool) else ["    return x * n", *_decided("n", was, now)]
+        if isinstance(was, bool):
+            bodies = [TWO.format("n")]
+        elif isinstance(was, str):
+            bodies = [TWO.format(f"n == {was!r}")]
+        else:
+            bodies = ["    return x * n", *_decided("n", was, now)]
     for body in bodies:
         yield GuardCase(about, parameters, body, calls)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+import types
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,22 +26,22 @@ class Variant:
 
 
 def variants(program: Program) -> Iterator[Variant]:
-    """The program on other arguments, each with what is another: tensors of other values, one number at a time, the
-    mode of a module. Guards must tell them apart, or the trace hold for both.
+    """The program on other arguments, each with what is another: tensors of other values, one number, truth or text at
+    a time, sizes. Guards must tell them apart, or the trace hold for both.
     """
     args, kwargs = program.args, program.kwargs
-    names = _parameters(program.function)
+    names, words = _parameters(program.function), tuple(_words(_code(program.function)))
     others = replace(program, args=mapped(args, _reversed), kwargs=mapped(kwargs, _reversed))
     yield Variant("other values", others)
     for place, value in enumerate(args):
-        other = _other(value)
+        other = _other(value, words)
         if other is not None:
             name = names[place] if place < len(names) else f"args[{place}]"
             text = f"{name} was {value!r}, is {other!r}"
             changed = replace(program, args=(*args[:place], other, *args[place + 1 :]))
             yield Variant(text, changed, value, other)
     for key, value in kwargs.items():
-        other = _other(value)
+        other = _other(value, words)
         if other is not None:
             changed = replace(program, kwargs={**kwargs, key: other})
             yield Variant(f"{key} was {value!r}, is {other!r}", changed, value, other)
@@ -78,8 +79,25 @@ def _grown(tensor: torch.Tensor, size: int) -> torch.Tensor:
     return copied(found.requires_grad_(tensor.requires_grad))
 
 
-def _other(value: Value) -> Value:
-    """Another number or truth of the same type, None for other arguments."""
+def _other(value: Value, words: Sequence[str]) -> Value:
+    """Another number, truth or text of the same type, None for other arguments. A text is one of the program's own
+    ``words`` where it has another, since it may branch on that.
+    """
     if isinstance(value, bool):
         return not value
+    if type(value) is str:
+        return next((word for word in words if word != value), value + "_")
     return value + 1 if type(value) in (int, float) else None
+
+
+def _code(function: Function) -> Value:
+    function = getattr(function, "forward", function)
+    return getattr(inspect.unwrap(function), "__code__", None)
+
+
+def _words(code: Value) -> Iterator[str]:
+    """The words that stand in code, those of the functions in it behind."""
+    if isinstance(code, types.CodeType):
+        yield from (each for each in code.co_consts if type(each) is str and len(each.split()) == 1)
+        for each in code.co_consts:
+            yield from _words(each)

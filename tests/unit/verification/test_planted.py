@@ -181,6 +181,11 @@ FAULTS = {
         _unguarded("is"),
         lambda x, flag: x.sin() if flag else x.cos(), lambda: (_x(4), True), "guards", "flag was True, is False",
     ),
+    "no guard holds a text": Fault(
+        _unguarded("str"),
+        lambda x, kind: x.sin() if kind == "sine" else x.cos() if kind == "cosine" else x,
+        lambda: (_x(4), "sine"), "guards", "kind was 'sine', is 'cosine'",
+    ),
     "no guard holds a relation": Fault(
         lambda patch: patch.setattr(driver_passes, "build", lambda assumptions, **rest: guards.build(
             dataclasses.replace(assumptions, relations=()), **rest)),
