@@ -17,12 +17,21 @@ from torch import Tensor, nn
 from benchmarks.compilers import COMPILERS
 from benchmarks.matrix import nested
 from benchmarks.processes import Failed, Process, reason
-from benchmarks.programs import chains, nets, operators, shapes_and_positions, transformers
+from benchmarks.programs import (
+    convolution_chains,
+    nets,
+    operators,
+    product_chains,
+    scan_chains,
+    shapes_and_positions,
+    transformers,
+)
 from benchmarks.programs.program import PROGRAMS, Program, converted
 from benchmarks.report import Field, Row, Say, Value, number
 from benchmarks.timing import Column, interleaved, one_pass
 
-FILES = (operators, shapes_and_positions, chains, nets, transformers)  # whose import declares the programs
+# Whose import declares the programs.
+FILES = (operators, shapes_and_positions, product_chains, convolution_chains, scan_chains, nets, transformers)
 LEVELS = {1: "single operators", 2: "short chains", 3: "whole nets"}
 ROUNDS = 5
 SAMPLE = 0.015  # seconds of calls in a row on a GPU: long beside the wait for their end

@@ -63,3 +63,12 @@ def program(level: int, inputs: Inputs, also: torch.dtype | None = None) -> Call
         return written
 
     return declare
+
+
+class Behind(nn.Module):
+    """A layer and a parameter of what is behind it, which is the method of the programs below."""
+
+    def __init__(self, layer: nn.Module, *shape: int) -> None:
+        super().__init__()
+        self.layer = layer
+        self.bias = nn.Parameter(torch.randn(shape) * 0.1)
