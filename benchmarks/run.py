@@ -464,6 +464,9 @@ def present(bench: Bench, options: Options, compilers: Sequence[str], console: C
     return rows, files
 
 
+PAGE = 120  # columns of a table that goes into a file or a pipe, where rich would cut it at 80
+
+
 def wrong(rows: Sequence[Row]) -> bool:
     """Whether a model gave other results than eager, compiled by framefuse."""
     return any(str(row.get("equal", "")).startswith("no:") and row.get("compiler") != "torch" for row in rows)
@@ -472,6 +475,8 @@ def wrong(rows: Sequence[Row]) -> bool:
 def run(name: str, options: Options) -> int:
     """The whole of `python -m benchmarks NAME`; the exit status is 1 where results were wrong."""
     console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, PAGE)
     name = next((other for other in ("matrix", "costs") if getattr(options, other, False)), name)
     torch.set_num_threads(options.threads)
     if getattr(options, "device", "cpu") is None:
