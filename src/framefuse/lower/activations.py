@@ -24,9 +24,18 @@ def log_sigmoid_of(a: Element) -> Element:
     return (e.minimum(a, 0.0) - e.log1p(e.exp(-abs(a)))).derived("log_sigmoid", a)
 
 
+def mish_of(a: Element) -> Element:
+    """a * tanh(log(1 + exp(a))) by one exponential E: tanh(log(1 + E)) is E (E + 2) / (E (E + 2) + 2), which is 1 to
+    any float from exp(20) on.
+    """
+    power = e.exp(e.minimum(a, 20.0))
+    above = power * (power + 2.0)
+    return (a * (above / (above + 2.0))).derived("mish", a)
+
+
 FORMULAS: dict[str, Callable[[Element], Element]] = {
     "silu": lambda a: (a / (1.0 + e.exp(-a))).derived("silu", a),
-    "mish": lambda a: (a * e.tanh(e.log1p(e.exp(a)))).derived("mish", a),
+    "mish": mish_of,
     "hardswish": lambda a: (a * e.minimum(e.maximum(a + 3.0, 0.0), 6.0) / 6.0).derived("hardswish", a),
     "hardsigmoid": lambda a: (e.minimum(e.maximum(a + 3.0, 0.0), 6.0) / 6.0).derived("hardsigmoid", a),
     "logsigmoid": log_sigmoid_of,
