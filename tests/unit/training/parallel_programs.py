@@ -388,6 +388,31 @@ def split_layers_change(rank: int) -> None:
 
 
 @program
+def split_layers_written_before_backward(rank: int) -> None:
+    """Eager keeps a split weight for backward, and no bias."""
+    found = []
+    for how in ("eager", "compiled"):
+        model = split_blocks()
+        forward = framefuse.compile(model) if how == "compiled" else model
+        errors = []
+        for name in ("q.weight", "up.weight", "o.weight", "up.bias", "down.bias", ""):
+            loss = forward(sequences(len(errors))).square().mean()
+            with torch.no_grad():
+                if name:
+                    model[0].get_parameter(name).mul_(2)
+                model[0].q.weight.to_local().mul_(2)  # of which not even eager knows
+            try:
+                loss.backward()
+                errors.append("")
+            except RuntimeError as error:
+                errors.append(str(error).partition(":")[0])
+        found.append(errors)
+    assert found[0] == found[1], found
+    assert ["modified by an inplace" in error for error in found[0]] == [True] * 3 + [False] * 3, found
+    assert compiled_function(forward).dispatch.hits >= 5, framefuse.explain(forward)
+
+
+@program
 def hooks_of_all_modules_see_split_layers(rank: int) -> None:
     layer, seen = split_blocks()[0].up, []
     compiled = framefuse.compile(lambda x: layer(x) * 2)

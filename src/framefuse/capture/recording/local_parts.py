@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 import weakref
 from collections.abc import MutableMapping
+from typing import Any
 
 import torch
 
@@ -27,10 +30,31 @@ def local_part(recorder: Recorder, outer: Value) -> torch.Tensor:
         part = _PARTS.get((id(outer), id(inner)))
         if part is None or part.requires_grad is not trains:
             with torch.inference_mode(False), torch.set_grad_enabled(trains):
-                part = _PARTS[id(outer), id(inner)] = outer.to_local()
+                part = _PARTS[id(outer), id(inner)] = _to_local().apply(outer, None)
     sources.fact(source, "is", outer, id(outer))
     sources.fact(Source("getattr", source, "_local_tensor"), "is", inner, id(inner))
     sources.guard_value(Source("getattr", source, "requires_grad"), trains)
     sources.root(part)
     sources.tie()
     return part
+
+
+@functools.cache
+def _to_local() -> Any:
+    """Torch's own function of ``to_local``, with another version for what it gives: writes to a distributed tensor
+    raise its own version, not that of the tensor inside, and what eager saves for backward is the distributed tensor.
+    """
+    base: Any = sys.modules["torch.distributed.tensor._api"]._ToTorchTensor
+
+    class LocalPart(base):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, outer: Value, placements: Value) -> torch.Tensor:
+            inner: torch.Tensor = base.forward(ctx, outer, placements)
+            if outer.is_inference():
+                return inner
+            with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.Python)):
+                part: torch.Tensor = outer.detach()  # a plain tensor without memory, which has the version of the outer
+            part.data = inner
+            return part
+
+    return LocalPart
