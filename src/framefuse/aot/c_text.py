@@ -22,6 +22,7 @@ from framefuse.aot.own_code import (
     Part,
     Pieces,
     Placed,
+    Read,
     Sorted,
     Written,
     is_idle,
@@ -262,6 +263,8 @@ class _Writer(Products):
             yield from self.convolution(called, self.program.tails.get(number))
         elif isinstance(called, Part):
             yield from self.part(called)
+        elif isinstance(called, Read):
+            yield from self.read(called)
         elif isinstance(called, Written):
             yield from self.written(called)
         elif isinstance(called, Joined):
@@ -400,12 +403,6 @@ class _Writer(Products):
         yield f"    {{ {self.array('sizes', source.sizes)} {self.array('of', source.strides)}"
         yield f"      {self.array('to', out.strides)}"
         yield f"      copy({len(out.sizes)}, sizes, p[{item.input}], of, p[{item.out}], to, {size});"
-        rows = []
-        for number, slot in enumerate(item.positions):
-            where = slots[slot]
-            yield f"      {self.array(f'sizes_{number}', where.sizes)} {self.array(f'steps_{number}', where.strides)}"
-            rows.append(f"{{p[{slot}], {POSITIONS[where.dtype]}, {len(where.sizes)}, sizes_{number}, steps_{number}}}")
-        yield f"      const positioned at[] = {{{', '.join(rows)}}};"
         kind, *rest = item.values
         if kind == "tensor":
             given = slots[rest[0]]
@@ -416,9 +413,28 @@ class _Writer(Products):
             value = constant if kind == "const" else f"n[{rest[0]}].{'i' if kind == 'int' else 'r'}"
             yield f"      {NUMBERS[out.dtype]} number = ({NUMBERS[out.dtype]}){value};"
             yield f"      const view values = view_of((char *)&number, {size}, 0, NULL, NULL);"
-        yield from self.seen(item.out, item.steps)
+        yield from self.at_positions(item, item.out)
+
+    def read(self, item: Read) -> Iterator[str]:
+        out = self.plan.slots[item.out]
+        yield f"    {{ {self.array('sizes', out.sizes)} {self.array('to', out.strides)}"
+        shape = f"{BY_NAME[out.dtype].size}, {len(out.sizes)}, sizes, to"
+        yield f"      const view values = view_of(p[{item.out}], {shape});"
+        yield from self.at_positions(item, item.input)
+
+    def at_positions(self, item: Written | Read, slot: int) -> Iterator[str]:
+        """Moves ``values`` to or from the positions in a slot, and ends the block."""
+        rows = []
+        for number, positions in enumerate(item.positions):
+            where = self.plan.slots[positions]
+            yield f"      {self.array(f'sizes_{number}', where.sizes)} {self.array(f'steps_{number}', where.strides)}"
+            shape = f"{POSITIONS[where.dtype]}, {len(where.sizes)}, sizes_{number}, steps_{number}"
+            rows.append(f"{{p[{positions}], {shape}}}")
+        yield f"      const positioned at[] = {{{', '.join(rows)}}};"
+        yield from self.seen(slot, item.steps)
         dims = f"{len(item.dims)}, (const int[]){{{', '.join(map(str, item.dims))}}}"
-        yield f"      if (write_at(model, &v, {dims}, at, {item.front}, &values)) goto failed; }}"
+        moved = f"at, {item.front}, &values, {int(isinstance(item, Read))}"
+        yield f"      if (at_positions(model, &v, {dims}, {moved})) goto failed; }}"
 
     def pieces(self, item: Pieces) -> Iterator[str]:
         out, size = self.plan.slots[item.out], BY_NAME[self.plan.slots[item.out].dtype].size

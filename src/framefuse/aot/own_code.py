@@ -136,6 +136,18 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
+class Read:
+    """What lies there, as :class:`Written` says where."""
+
+    out: int
+    input: int
+    steps: tuple[Shown, ...]
+    dims: tuple[int, ...]
+    positions: tuple[int, ...]
+    front: int
+
+
+@dataclass(frozen=True, slots=True)
 class Pieces:
     """Tensors one behind the other along a dimension."""
 
@@ -167,7 +179,7 @@ class Counted:
     least: int = 0
 
 
-Moved = Written | Pieces | Chosen | Counted | Part | Joined | Elements | Sorted | Placed
+Moved = Written | Read | Pieces | Chosen | Counted | Part | Joined | Elements | Sorted | Placed
 Called = Moved | Convolution | Matrices | Exponentials
 # What C computes of matrices, with the dimensions that its results have beside the batch's.
 MATRICES: dict[Any, tuple[str, tuple[int, ...]]] = {
@@ -311,12 +323,25 @@ def _written(plan: Plan, step: CallStep) -> Written | None:
     items = places[1:] if places[0] in ("tuple", "list") else (places,)
     if step.function in PUT:
         items = tuple(EVERY if item == NOTHING else item for item in items)
-    at = [place for place, item in enumerate(items) if item[0] == "tensor"]
-    if kind != "tensor" or not at or any(slots[items[place][1]].dtype not in POSITIONS for place in at):
+    where = _at_positions(plan, slot, items) if kind == "tensor" else None
+    if where is None:
         return None
     if values[0] == "tensor" and slots[values[1]].dtype != slots[out].dtype:
         return None
     if values[0] != "tensor" and (slots[out].dtype not in NUMBERS or values[0] not in ("const", "int", "real")):
+        return None
+    return Written(out, slot, *where, values)
+
+
+def _at_positions(
+    plan: Plan, slot: int, items: Sequence[Template]
+) -> tuple[tuple[Shown, ...], tuple[int, ...], tuple[int, ...], int] | None:
+    """The part of a slot that an index with tensors of integers is for, the dimensions of these, they, and how many of
+    the part's other dimensions stand before theirs.
+    """
+    slots = plan.slots
+    at = [place for place, item in enumerate(items) if item[0] == "tensor"]
+    if not at or any(slots[items[place][1]].dtype not in POSITIONS for place in at):
         return None
     steps = shown_by_index(("tuple", *(EVERY if item[0] == "tensor" else item for item in items)))
     names = sum(item not in (NOTHING, REST) for item in items)  # a dimension of the tensor each
@@ -327,9 +352,8 @@ def _written(plan: Plan, step: CallStep) -> Written | None:
         axis += len(slots[slot].sizes) - names if item == REST else _is_shown(item)
     if steps is None or axis > MOST_DIMENSIONS:
         return None
-    together = at[-1] - at[0] == len(at) - 1
-    front = dims[0] if together else 0
-    return Written(out, slot, steps, tuple(dims), tuple(items[place][1] for place in at), front, values)
+    together = dims[-1] - dims[0] == len(dims) - 1
+    return steps, tuple(dims), tuple(items[place][1] for place in at), dims[0] if together else 0
 
 
 def _sets_items(step: CallStep) -> bool:
@@ -361,15 +385,16 @@ def _part(plan: Plan, step: CallStep) -> Part | None:
     return Part(out, *shown)
 
 
-def _elements(plan: Plan, step: CallStep) -> Elements | None:
-    """What tensors of positions take of the first dimensions."""
+def _elements(plan: Plan, step: CallStep) -> Elements | Read | None:
+    """What tensors of positions take, of the first dimensions or beside numbers and slices."""
     (kind, slot), places = step.args
-    given = places[1:] if places[0] == "tuple" else (places,)
-    if kind != "tensor" or any(place[0] != "tensor" for place in given):
+    items = places[1:] if places[0] == "tuple" else (places,)
+    where = _at_positions(plan, slot, items) if kind == "tensor" else None
+    if where is None:
         return None
-    if any(plan.slots[place[1]].dtype not in POSITIONS for place in given):
-        return None
-    return Elements(step.outs[0][1], slot, tuple(place[1] for place in given))
+    ((_, out),) = step.outs
+    first = all(item[0] == "tensor" for item in items)
+    return Elements(out, slot, where[2]) if first else Read(out, slot, *where)
 
 
 def _convolution(plan: Plan, step: CallStep, rank: int) -> Convolution | str:

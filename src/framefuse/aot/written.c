@@ -1,4 +1,5 @@
-/* Values that are written to a part of a tensor whose positions, along some of its dimensions, lie in tensors. */
+/* Values that are written to a part of a tensor, or read from it, whose positions, along some of its dimensions, lie in
+ * tensors. */
 
 typedef struct { const char *data; int bytes, ndim; const int64_t *sizes, *strides; } positioned;
 
@@ -22,9 +23,9 @@ static int shared_sizes(framefuse_model *model, int count, const positioned *at,
 }
 
 /* Element k of the result's dimensions is one of the tensor's that no positions are for, up to `front`, then those of
- * the positions, then the other ones; `values` are spread over them. */
-static int write_at(framefuse_model *model, const view *to, int count, const int *dims, const positioned *at, int front,
-                    const view *values)
+ * the positions, then the other ones; `values` are spread over them, or have them all and are what is read. */
+static int at_positions(framefuse_model *model, const view *to, int count, const int *dims, const positioned *at,
+                        int front, const view *values, int reads)
 {
     int64_t lead_sizes[MOST_DIMENSIONS], place[MOST_DIMENSIONS] = {0};
     int lead = shared_sizes(model, count, at, lead_sizes), rest = 0;
@@ -50,9 +51,10 @@ static int write_at(framefuse_model *model, const view *to, int count, const int
     for (int d = 0; d < whole; d++) {
         int own = d - (whole - values->ndim);
         steps[d] = own < 0 || values->sizes[own] == 1 ? 0 : values->strides[own];
-        if (own >= 0 && values->sizes[own] != 1 && values->sizes[own] != sizes[d])
-            return fail(model, "values of size %lld are written where there are %lld", (long long)values->sizes[own],
-                        (long long)sizes[d]);
+        if (reads ? own < 0 || values->sizes[own] != sizes[d]
+                  : own >= 0 && values->sizes[own] != 1 && values->sizes[own] != sizes[d])
+            return fail(model, "values of size %lld are %s where there are %lld",
+                        (long long)(own < 0 ? 1 : values->sizes[own]), reads ? "read" : "written", (long long)sizes[d]);
     }
     for (int own = 0; own < values->ndim - whole; own++)
         if (values->sizes[own] != 1)
@@ -60,8 +62,7 @@ static int write_at(framefuse_model *model, const view *to, int count, const int
     for (int d = 0; d < rest; d++)
         from_steps[d] = steps[d < front ? d : d + lead];
     for (;;) {
-        char *target = to->data;
-        const char *value = values->data;
+        char *target = to->data, *value = values->data;
         for (int d = 0; d < lead; d++)
             value += place[d] * steps[front + d] * to->element;
         for (int k = 0; k < count; k++) {
@@ -74,7 +75,10 @@ static int write_at(framefuse_model *model, const view *to, int count, const int
                 return fail(model, "an index is out of bounds: %lld of %lld", (long long)position, (long long)size);
             target += (position < 0 ? position + size : position) * to->strides[dims[k]] * to->element;
         }
-        copy(rest, rest_sizes, value, from_steps, target, to_steps, to->element);
+        if (reads)
+            copy(rest, rest_sizes, target, to_steps, value, from_steps, to->element);
+        else
+            copy(rest, rest_sizes, value, from_steps, target, to_steps, to->element);
         int d = lead - 1;
         while (d >= 0 && ++place[d] == lead_sizes[d])
             place[d--] = 0;

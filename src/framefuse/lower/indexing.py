@@ -213,10 +213,10 @@ def _many(lo: Lowering, box: _Box) -> Shapes:
     """Several integer tensors or a list side by side: torch reads; the result's shape is known."""
     shapes = {**{axis: index.shape for axis, index in box.tensors}, **dict(box.listed)}
     places = [box.shown.index(axis) for axis in sorted(shapes)]
-    if places != list(range(places[0], places[0] + len(places))):
-        raise Unsupported("index tensors apart from each other")
     read = lo.broadcast(*shapes.values())
     sizes = [ONE if axis is None else box.lengths[axis] for axis in box.shown]
+    if places != list(range(places[0], places[0] + len(places))):  # apart from each other
+        return Shapes(((*read, *(size for place, size in enumerate(sizes) if place not in places)),))
     return Shapes(((*sizes[: places[0]], *read, *sizes[places[-1] + 1 :]),))
 
 

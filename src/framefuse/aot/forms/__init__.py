@@ -10,6 +10,7 @@ from collections.abc import Hashable, Mapping
 
 from framefuse.aot.forms import (  # noqa: F401 - each fills the table
     arrangements,
+    bags,
     convolutions,
     decompositions,
     found,

@@ -58,25 +58,52 @@ def median(input: Tensor, dim: Value = None, keepdim: bool = False) -> Value:
     return _at(input, (input.shape[dim] - 1) // 2, dim, keepdim, True)
 
 
-def _is_one_linear(given: Given) -> bool:
-    return not isinstance(given["q"], Tensor) and given["interpolation"] == "linear"
+MEETING = ("linear", "lower", "higher", "nearest", "midpoint")  # how elements beside a quantile make it
 
 
-@form(torch.quantile, torch.Tensor.quantile, where=_is_one_linear)
+def _is_between(given: Given) -> bool:
+    q = given["q"]
+    known = q.dtype is given["input"].dtype and q.dim() < 2 if isinstance(q, Tensor) else 0 <= q <= 1
+    return known and given["interpolation"] in MEETING
+
+
+def _quantiles(
+    input: Tensor, q: Value, dim: Value, keepdim: bool, interpolation: str, skips: bool
+) -> Tensor:  # fmt: skip
+    """Between the two nearest elements of each line, those that are no number left out where it ``skips`` them."""
+    values = _sorted(input.reshape(-1) if dim is None else input.movedim(dim, -1), -1, False)[0]
+    strange = torch.isnan(values)
+    wanted = q.reshape(-1) if isinstance(q, Tensor) else torch.full([1], q, dtype=values.dtype)
+    if skips:
+        last = (~strange).sum(-1, keepdim=True) - 1
+        missing, at = last < 0, wanted * last.clamp(min=0)
+    else:
+        missing = strange.any(-1, keepdim=True)
+        at = (wanted * (values.shape[-1] - 1)).expand([*values.shape[:-1], wanted.shape[0]])
+    if interpolation == "nearest":
+        at = at.round()
+    low, high = at.floor(), at.ceil()
+    below, above = torch.gather(values, -1, low.to(torch.int64)), torch.gather(values, -1, high.to(torch.int64))
+    if interpolation in ("linear", "midpoint"):
+        below = torch.lerp(below, above, at - low if interpolation == "linear" else torch.full_like(below, 0.5))
+    result = torch.where(missing, torch.nan, above if interpolation == "higher" else below).movedim(-1, 0)
+    if keepdim:
+        result = result.reshape([-1] + [1] * input.dim()) if dim is None else result.unsqueeze(dim % input.dim() + 1)
+    return result if isinstance(q, Tensor) and q.dim() else result.squeeze(0)
+
+
+@form(torch.quantile, torch.Tensor.quantile, where=_is_between)
 def quantile(
     input: Tensor, q: Value, dim: Value = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
-    """Of one number, between the two nearest elements."""
-    flat = input.reshape(-1) if dim is None else input
-    along = -1 if dim is None else dim
-    values = _sorted(flat, along, False)[0].transpose(along, -1)
-    at = torch.arange(values.shape[-1], dtype=values.dtype)
-    weight = (1 - (at - at.amax() * q).abs()).clamp(min=0)
-    result = torch.where(weight > 0, values * weight, 0).sum(-1)
-    result = torch.where(torch.isnan(values).any(-1), torch.nan, result)
-    if keepdim:
-        return result.reshape([1] * input.dim()) if dim is None else result.unsqueeze(-1).transpose(along, -1)
-    return result if dim is None else result.unsqueeze(-1).transpose(along, -1).squeeze(along)
+    return _quantiles(input, q, dim, keepdim, interpolation, False)
+
+
+@form(torch.nanquantile, torch.Tensor.nanquantile, where=_is_between)
+def nanquantile(
+    input: Tensor, q: Value, dim: Value = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    return _quantiles(input, q, dim, keepdim, interpolation, True)
 
 
 def _is_among_sorted(given: Given) -> bool:

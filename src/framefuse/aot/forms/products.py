@@ -44,6 +44,12 @@ def _widened(function: Function) -> Function:
     return widened
 
 
+def _by_parts(function: Function, input: Tensor, other: Tensor) -> Tensor:
+    """A product of complex numbers by those of their parts."""
+    a, b, c, d = (part.contiguous() for part in (input.real, input.imag, other.real, other.imag))
+    return torch.complex(function(a, c) - function(b, d), function(a, d) + function(b, c))
+
+
 def _multiplied(function: Function) -> Function:
     """A product of 16-bit floats, one of complex numbers by their parts, or one of integers, which wrap as in torch."""
     widened = _widened(function)
@@ -53,8 +59,7 @@ def _multiplied(function: Function) -> Function:
             result: Tensor = widened(input, other)
             return result
         if input.is_complex():
-            a, b, c, d = (part.contiguous() for part in (input.real, input.imag, other.real, other.imag))
-            return torch.complex(function(a, c) - function(b, d), function(a, d) + function(b, c))
+            return _by_parts(function, input, other)
         return (input.unsqueeze(-1) * other.unsqueeze(-3)).sum(-2).to(input.dtype)
 
     return multiplied
@@ -117,8 +122,12 @@ def multi_dot(*tensors: Value) -> Tensor:
 
 
 def _is_pairwise(given: Given) -> bool:
-    """Whether pairs of operands, one after the other, give the result: each letter once in a word, no ellipsis."""
+    """Whether pairs of operands, one after the other, give the result: each letter once in a word, no ellipsis; or two
+    are complex.
+    """
     equation, operands = given["equation"], given["operands"]
+    if len(operands) == 2 and all(isinstance(operand, Tensor) and operand.is_complex() for operand in operands):
+        return isinstance(equation, str)
     if not isinstance(equation, str) or len(operands) < 3 or "." in equation:
         return False
     words = equation.replace(" ", "").replace("->", ",").split(",")
@@ -127,7 +136,9 @@ def _is_pairwise(given: Given) -> bool:
 
 @form(torch.einsum, where=_is_pairwise)
 def einsum(equation: str, *operands: Tensor) -> Tensor:
-    """Of three operands and more."""
+    """Of three operands and more, or of the parts of two."""
+    if len(operands) == 2:
+        return _by_parts(lambda left, right: torch.einsum(equation, left, right), *operands)
     given, arrow, output = equation.replace(" ", "").partition("->")
     words = given.split(",")
     if not arrow:

@@ -144,21 +144,3 @@ def index_put(input: Tensor, indices: Value, values: Tensor, accumulate: bool = 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     zeros = torch.zeros(*tensor.shape, num_classes, dtype=torch.int64)
     return zeros.scatter_add(-1, tensor.unsqueeze(-1), torch.ones_like(tensor).unsqueeze(-1))
-
-
-def _is_even(given: Given) -> bool:
-    """Whether all bags have one length, and nothing is changed or left out."""
-    return given["input"].dim() == 2 and given["max_norm"] is None and given["padding_idx"] is None
-
-
-@form(F.embedding_bag, where=_is_even)
-def embedding_bag(
-    input: Tensor, weight: Tensor, offsets: Value = None, max_norm: Value = None, norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, per_sample_weights: Value = None,
-    include_last_offset: bool = False, padding_idx: Value = None,
-) -> Tensor:  # fmt: skip
-    """Of bags of one length."""
-    rows = F.embedding(input, weight)
-    if per_sample_weights is not None:
-        rows = rows * per_sample_weights.unsqueeze(-1)
-    return rows.sum(1) if mode == "sum" else rows.mean(1) if mode == "mean" else rows.amax(1)

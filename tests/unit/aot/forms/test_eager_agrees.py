@@ -110,7 +110,9 @@ OTHERS = {
     ),
     "complex products": (
         lambda x: (torch.view_as_real(torch.complex(x, x + 1) @ torch.complex(x, 2 * x).mT),
-                   torch.complex(x, x + 1).matmul(torch.complex(x[0, 0], x[0, 1])).abs()),
+                   torch.complex(x, x + 1).matmul(torch.complex(x[0, 0], x[0, 1])).abs(),
+                   torch.einsum("bij,bkj->ibk", torch.complex(x, x + 1), torch.complex(x - 2, x)),
+                   torch.einsum("bij,j", torch.complex(x, x + 1), torch.complex(x[0, 0], x[0, 1]))),
         drawn(2, 3, 4),
     ),
     "padded encoder": (
@@ -122,7 +124,14 @@ OTHERS = {
         torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval(),
         drawn(2, 5, 8),
     ),
-    "quantile": (lambda x: x.quantile(0.3, dim=1), drawn(3, 9)),
+    "quantiles": (
+        lambda x, q: [x.quantile(0.3, dim=1), x.quantile(q, 1), x.quantile(q[0], 1, True), x.quantile(q, keepdim=True),
+                      torch.quantile(x, torch.tensor([0.25, 0.6, 1.0]), dim=0), x.quantile(0.5),
+                      *(torch.where(x > 1, torch.nan, x).nanquantile(q, 1, True, interpolation=kind)
+                        for kind in ("lower", "higher", "nearest", "midpoint", "linear")),
+                      torch.where(x > 1, torch.nan, x).quantile(q, 1), (x * torch.nan).nanquantile(0.2, -1)],
+        drawn(3, 9), torch.tensor([0.0, 0.41, 0.9]),
+    ),
     "searchsorted": (lambda x: torch.searchsorted(torch.arange(-2.0, 2.0), x, right=True), drawn(3, 4)),
     "windows": (lambda x: (x.unfold(2, 4, 2).unfold(3, 3, 2).flatten(4) + 1, x.unfold(-1, 3, 3)), PICTURES),
     "sums of products": (
