@@ -78,6 +78,54 @@ def a_nan_is_found_as_the_object_that_it_is(compiled):
         yield h(torch.randn(3), held)
 
 
+class Settings:
+    rate = 1.0
+
+
+@trap(traces=80, hits=10)
+def a_nan_is_one_object_from_step_to_step(compiled):
+    def from_item(x):
+        v = x.sum().item()
+        w, table = v * 2, {v: 1}
+        table[w] = 2
+        return table[v], v in table, len(table), [w, v].index(v), {v, v} == {v}, x + 1
+
+    def largest(x):
+        values = [x[i].item() for i in range(2)]
+        best = max(values[0], values[1])
+        return values.index(best), {values[0]: 1, values[1]: 2}[best], x * 2
+
+    def around_breaks(x):
+        v = float(x.mean())
+        table = {}
+        table[v] = 2
+        print(end="")
+        table[v] = table[v] + 1
+        return len(table), table[v], x + 1
+
+    def of_an_object(x):
+        table = {Settings.rate: 1}
+        table[x.sum().item()] = 2
+        return len(table), table[Settings.rate], x + 1
+
+    def returned(x, k):
+        held = [k]
+        return k in held, held, {k: x * k}
+
+    functions = [compiled(each) for each in (from_item, largest, around_breaks, of_an_object)]
+    last = compiled(returned)
+    for turn in range(7):
+        x = torch.full((3,), float(turn))
+        if turn % 2:
+            x[turn // 2 % 2] = NAN
+        Settings.rate = float(turn) if turn % 3 else float("nan")
+        yield [f(x) for f in functions]
+        k = float(turn) if turn % 3 else float("nan")
+        found = last(x, k)
+        yield found[0], k in found[1], k in found[2]
+    Settings.rate = 1.0
+
+
 @TABLE.parametrize()
 def test_keys_are_the_programs(trap: Trap) -> None:
     hold(trap)

@@ -42,7 +42,14 @@ static PyObject *compiled_new(PyTypeObject *type, PyObject *args, PyObject *kwar
         return PyErr_Format(PyExc_ValueError, "the plan reads registers or numbers that its guards do not set");
     Compiled *entry = (Compiled *)type->tp_alloc(type, 0);
     if (entry) {
-        if (plan_keep((PlanProgram *)plan, guards_settled((GuardSet *)guards)) < 0) {
+        Py_ssize_t count = guards_reals((GuardSet *)guards, NULL);
+        ReadReal *reals = PyMem_Calloc((size_t)count + 1, sizeof *reals);
+        if (reals)
+            guards_reals((GuardSet *)guards, reals);
+        else
+            PyErr_NoMemory();
+        if (!reals || plan_keep((PlanProgram *)plan, guards_settled((GuardSet *)guards), reals, count) < 0) {
+            PyMem_Free(reals);
             Py_DECREF(entry);
             return NULL;
         }

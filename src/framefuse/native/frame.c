@@ -2,6 +2,7 @@
 
 #include "frame.h"
 
+#include "numbers.h"
 #include "plan.h"
 #include "torch_abi.h"
 
@@ -20,6 +21,7 @@ void frame_free(const PlanProgram *plan, Frame *frame)
     frame_forget(plan, frame);
     for (int32_t i = 0; frame->tensors && i < plan->slot_count; i++)
         Py_CLEAR(frame->tensors[i]);
+    Py_CLEAR(frame->nans);
     PyMem_Free(frame->numbers);
     if (frame->tensors)
         PyMem_Free(frame->tensors - 1);
@@ -60,4 +62,48 @@ PyObject *frame_tensor(Frame *frame, int32_t index)
     gather(slot->strides, slot->ndim, frame->numbers, strides);
     return abi_over(slot_data(plan, frame, index), slot->ndim, sizes, strides, slot->dtype, slot->device_type,
                     slot->device_index);
+}
+
+int frame_keep_nan(Frame *frame, int32_t number, PyObject *object)
+{
+    PyObject *key = PyLong_FromLong(number);
+    int status = key && (frame->nans || (frame->nans = PyDict_New())) ? PyDict_SetItem(frame->nans, key, object) : -1;
+    Py_XDECREF(key);
+    return status;
+}
+
+/* The first operand among those of `count` instructions that make the smaller or larger of two of this number, which
+   is that operand where it is a NaN; -1: none of them does. */
+static int32_t chosen(const Number *made, int32_t count, int32_t number)
+{
+    for (int32_t i = 0; i < count; i++)
+        if (made[i].to == number && number_chooses(&made[i]))
+            return made[i].left;
+    return -1;
+}
+
+static PyObject *real_object(Frame *frame, int32_t number, double value)
+{
+    const PlanProgram *plan = frame->plan;
+    int32_t left = chosen(plan->numbers, plan->number_count, number);
+    for (int32_t i = 0; left < 0 && i < plan->step_count; i++)
+        left = chosen(plan->steps[i].own, plan->steps[i].own_count, number);
+    return left < 0 ? PyFloat_FromDouble(value) : frame_real(frame, left);
+}
+
+PyObject *frame_real(Frame *frame, int32_t number)
+{
+    double value = as_real(frame->numbers[number]);
+    if (LIKELY(value == value))
+        return PyFloat_FromDouble(value);
+    PyObject *key = PyLong_FromLong(number), *known = NULL;
+    if (key && frame->nans)
+        known = Py_XNewRef(PyDict_GetItemWithError(frame->nans, key));
+    Py_XDECREF(key);
+    if (known || PyErr_Occurred())
+        return known;
+    PyObject *made = real_object(frame, number, value);
+    if (made && frame_keep_nan(frame, number, made) < 0)
+        Py_CLEAR(made);
+    return made;
 }

@@ -27,6 +27,7 @@ struct Frame {
     Arena arena;          /* owned, during a run */
     DeviceArena *arenas;  /* owned: those of other devices, in the plan's order */
     PyObject *states;     /* owned, during a run: the states of the plan's generators before it */
+    PyObject *nans;       /* owned, during a run, or NULL: by number, the object that a NaN is */
     bool busy, committed; /* committed: something that must not happen twice has happened, or must be seen */
 };
 
@@ -35,5 +36,8 @@ void frame_free(const PlanProgram *plan, Frame *frame);
 void frame_forget(const PlanProgram *plan, Frame *frame); /* the kept inputs leave it */
 /* The slot as a tensor, a new reference; arena and view slots are wrapped for the occasion. */
 PyObject *frame_tensor(Frame *frame, int32_t slot);
+/* The number as a float, a new reference. A NaN is one object in the whole run: containers find it by that alone. */
+PyObject *frame_real(Frame *frame, int32_t number);
+int frame_keep_nan(Frame *frame, int32_t number, PyObject *object); /* 0, or -1 with an exception */
 
 #endif

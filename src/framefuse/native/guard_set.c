@@ -156,6 +156,21 @@ static PyType_Spec guard_set_spec = {"framefuse._native.GuardSet", sizeof(GuardS
                                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
                                      guard_set_slots};
 
+Py_ssize_t guards_reals(GuardSet *set, ReadReal *to)
+{
+    Py_ssize_t found = 0;
+    for (int32_t b = -1; b < set->block_count; b++) {
+        const GuardOp *ops = b < 0 ? set->ops : set->blocks[b].ops;
+        for (int32_t i = 0, count = b < 0 ? set->op_count : set->blocks[b].count; i < count; i++)
+            if (ops[i].code == G_real) {
+                if (to)
+                    to[found] = (ReadReal){.number = ops[i].index, .from = ops[i].from};
+                found++;
+            }
+    }
+    return found;
+}
+
 PyTypeObject *make_guard_set_type(PyObject *module)
 {
     return GuardSet_Type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &guard_set_spec, NULL);

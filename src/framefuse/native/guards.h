@@ -8,6 +8,7 @@
 #ifndef FRAMEFUSE_GUARDS_H
 #define FRAMEFUSE_GUARDS_H
 
+#include "numbers.h"
 #include "torch_abi.h"
 
 typedef struct GuardSet GuardSet;
@@ -24,6 +25,7 @@ const int64_t *guards_numbers(GuardSet *set);
 Py_ssize_t guards_register_count(GuardSet *set);
 Py_ssize_t guards_number_count(GuardSet *set);
 bool guards_need_state(GuardSet *set);
+Py_ssize_t guards_reals(GuardSet *set, ReadReal *to); /* how many floats it reads; fills `to`, where not NULL */
 const bool *guards_settled(GuardSet *set); /* of each register: it holds what it held while the age is the same */
 uint64_t guards_age(GuardSet *set);
 void guards_release(GuardSet *set); /* drops what getattr made, when the registers are no longer read */

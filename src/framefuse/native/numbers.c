@@ -23,6 +23,8 @@ static const Function FUNCTIONS[] = {sin,  cos,   tan,   asin,  acos, atan,  sin
 _Static_assert(sizeof FUNCTIONS / sizeof *FUNCTIONS == OPS - REAL_SIN,
                "a function for each operation from REAL_SIN on");
 
+bool number_chooses(const Number *number) { return number->op == REAL_MIN || number->op == REAL_MAX; }
+
 bool number_is_const(const Number *number) { return number->op == CONST || number->op == REAL_CONST; }
 
 bool number_is_unary(const Number *number)

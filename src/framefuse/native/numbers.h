@@ -26,10 +26,15 @@ typedef struct {
     int64_t value; /* of a constant */
 } Number;
 
+typedef struct {
+    int32_t number, from; /* a float that guards read into a number, and the register of its object */
+} ReadReal;
+
 int number_parse(PyObject *instruction, Py_ssize_t count, Number *out); /* 0, or -1 with ValueError */
 bool number_run(const Number *number, int64_t *words);                  /* false: declines */
 bool number_is_unary(const Number *number);
 bool number_is_const(const Number *number);
+bool number_chooses(const Number *number); /* the smaller or larger of two reals */
 PyObject *numbers_run_py(PyObject *module, PyObject *args);
 
 static inline double as_real(int64_t word)

@@ -107,6 +107,8 @@ struct PlanProgram {
     uint64_t kept_at;                   /* the age of the guards when it was compared with their registers */
     bool bound_to_guards, swapped;
     int32_t *registers, register_count; /* guard registers that templates name */
+    ReadReal *reals;                    /* owned: the floats that the guards read into numbers */
+    int32_t real_count;
     int32_t buffer_room, argument_room; /* the most that one kernel takes */
     Frame frame;
     char **buffers;

@@ -546,6 +546,7 @@ void plan_free(PlanProgram *plan)
     PyMem_Free(plan->arenas);
     PyMem_Free(plan->own);
     PyMem_Free(plan->keep);
+    PyMem_Free(plan->reals);
     PyMem_Free(plan->initial);
     PyMem_Free(plan->numbers);
     PyMem_Free(plan->slots);

@@ -101,6 +101,12 @@ static void lend_kept(const PlanProgram *plan, Frame *frame, PyObject **before)
 static int load(PlanProgram *plan, Frame *frame, PyObject *const *registers, const int64_t *numbers, PyObject **before)
 {
     memcpy(frame->numbers, numbers, (size_t)plan->bound * sizeof *numbers);
+    for (int32_t i = 0; i < plan->real_count; i++) {
+        const ReadReal *real = &plan->reals[i];
+        double value = as_real(numbers[real->number]);
+        if (UNLIKELY(value != value) && frame_keep_nan(frame, real->number, registers[real->from]) < 0)
+            return -1;
+    }
     for (int32_t i = 0; i < plan->register_count; i++)
         frame->registers[i] = Py_XNewRef(registers[plan->registers[i]]);
     if (UNLIKELY(frame->kept != plan->kept))
@@ -147,6 +153,7 @@ static void unload(PlanProgram *plan, Frame *frame)
         Py_CLEAR(frame->tensors[i]);
     for (int32_t i = 0; i < plan->register_count; i++)
         Py_CLEAR(frame->registers[i]);
+    Py_CLEAR(frame->nans);
     size_t bytes = memory_end(plan, frame);
     plan->arena_bytes = bytes > plan->arena_bytes ? bytes : plan->arena_bytes;
 }
@@ -228,16 +235,22 @@ Py_ssize_t plan_registers_needed(PlanProgram *plan)
         most = plan->inputs[i] > most ? plan->inputs[i] : most;
     for (int32_t i = 0; i < plan->register_count; i++)
         most = plan->registers[i] > most ? plan->registers[i] : most;
+    for (int32_t i = 0; i < plan->real_count; i++)
+        most = plan->reals[i].from > most ? plan->reals[i].from : most;
     return most + 1;
 }
 
-int plan_keep(PlanProgram *plan, const bool *settled)
+int plan_keep(PlanProgram *plan, const bool *settled, ReadReal *reals, Py_ssize_t real_count)
 {
     if (plan->bound_to_guards || plan->frame.busy) {
         PyErr_SetString(PyExc_ValueError, "the plan has an entry already");
         return -1;
     }
     plan->bound_to_guards = true;
+    plan->reals = reals;
+    for (Py_ssize_t i = 0; i < real_count; i++)
+        if (reals[i].number < plan->bound)
+            reals[plan->real_count++] = reals[i];
     plan->own_count = 0;
     for (int addressed = 1; addressed >= 0; addressed--) {
         for (int32_t i = 0; i < plan->input_count; i++)

@@ -3,6 +3,7 @@
 #define FRAMEFUSE_RUN_H
 
 #include "base.h"
+#include "numbers.h"
 
 typedef struct PlanProgram PlanProgram;
 
@@ -12,7 +13,9 @@ enum { RUN_DECLINED, RUN_DONE };
 /* RUN_DONE: *result is the value, or NULL with the exception that the program itself raised. RUN_DECLINED: no
    exception, call the original. */
 int plan_run(PlanProgram *plan, PyObject *const *registers, const int64_t *numbers, uint64_t age, PyObject **result);
-int plan_keep(PlanProgram *plan, const bool *settled); /* once: the inputs to keep. 0, or -1 with an exception */
+/* Once: the inputs to keep, and the floats among the guards' numbers, which becomes the plan's. 0, or -1 with an
+   exception. */
+int plan_keep(PlanProgram *plan, const bool *settled, ReadReal *reals, Py_ssize_t real_count);
 void plan_forget(PlanProgram *plan);                   /* keeps no inputs until the next run; may run Python code */
 bool plan_swapped(PlanProgram *plan);                  /* since it was asked last, a kept input was replaced */
 Py_ssize_t plan_registers_needed(PlanProgram *plan);

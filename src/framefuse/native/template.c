@@ -2,7 +2,6 @@
 #include "template.h"
 
 #include "frame.h"
-#include "numbers.h"
 
 static const char *const NAMES[TEMPLATE_COUNT] = {
 #define X(tag, name) name,
@@ -244,7 +243,7 @@ PyObject *template_build(const Template *template, Frame *frame)
     switch (template->tag) {
     case TAG_TENSOR: return frame_tensor(frame, template->index);
     case TAG_INT: return PyLong_FromLongLong(frame->numbers[template->index]);
-    case TAG_REAL: return PyFloat_FromDouble(as_real(frame->numbers[template->index]));
+    case TAG_REAL: return frame_real(frame, template->index);
     case TAG_CONST: return Py_NewRef(template->object);
     case TAG_REGISTER: return Py_NewRef(frame->registers[template->index]);
     case TAG_TUPLE: return build_tuple(template, NULL, frame);

@@ -551,7 +551,11 @@ def extreme(name: str, values: tuple[Value, ...]) -> Value:
     choose = min if name == "min" else max
     if owner is not None and kinds <= REALS:
         real = reduce(lambda best, value: Real(name, (best, value)), map(as_real, values))
-        return floating(choose(bare(value) for value in values), real, owner)
+        chosen = choose(bare(value) for value in values)
+        number = floating(chosen, real, owner)
+        if is_nan(chosen) and type(number) is Float:  # it is one of them, the very object
+            number.__dict__["origin"] = (chosen, None)
+        return number
     if owner is None or not kinds <= {int, Integer}:
         return NotImplemented
     form = reduce(minimum if name == "min" else maximum, map(_form, values))
