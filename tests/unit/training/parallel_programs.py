@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch.distributed as dist
 from tests.unit import ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 import framefuse
 from framefuse.runtime.function import compiled_function
@@ -410,6 +412,26 @@ def split_layers_written_before_backward(rank: int) -> None:
     assert found[0] == found[1], found
     assert ["modified by an inplace" in error for error in found[0]] == [True] * 3 + [False] * 3, found
     assert compiled_function(forward).dispatch.hits >= 5, framefuse.explain(forward)
+
+
+@program
+def split_layers_in_checkpoints(rank: int) -> None:
+    """A checkpoint compares what its second run, which is torch's own, saves with what the first one did."""
+
+    def inside(model: nn.Module, compile: Callable[[Any], Any], reentrant: bool) -> Any:
+        return compile(lambda x: checkpoint(model[1], checkpoint(model[0], x, use_reentrant=reentrant), **options))
+
+    def around(model: nn.Module, compile: Callable[[Any], Any], reentrant: bool) -> Any:
+        first, second = map(compile, model)
+        return lambda x: checkpoint(second, checkpoint(first, x, use_reentrant=reentrant), **options)
+
+    for arrange, reentrant in itertools.product((inside, around), (False, True)):
+        options, found = {"use_reentrant": reentrant}, []
+        for compile in (lambda function: function, framefuse.compile):
+            model = split_blocks()
+            forward = arrange(model, compile, reentrant)
+            found.append(train_split(lambda x, forward=forward: forward(x.requires_grad_()), model))
+        assert_follows(found[1], found[0])
 
 
 @program
