@@ -52,7 +52,7 @@ def column_tiles(
     tiles = ceildiv(width, costs.CPU_TILE)
     narrow = _are_joined(nest, rows, vector, runs[wide.inner][0])
     # Rows that are short lie below each other in one running row.
-    together = maximum(expr(1), expr(costs.CPU_TILE) // maximum(expr(1), width)) if narrow else expr(1)
+    together = maximum(expr(1), expr(costs.CPU_TOGETHER) // maximum(expr(1), width)) if narrow else expr(1)
     outer = [axis for axis in rows if axis is not vector]
     extents = [nest.loops.extents[axis] for axis in outer]
     count = product([*extents, tiles])

@@ -5,6 +5,7 @@ import torch
 
 import framefuse
 from framefuse.api import compiled_function
+from framefuse.fuse import costs
 from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.schedule import RunKernel
 
@@ -24,6 +25,8 @@ PROGRAMS = {
 }
 FULL = ((900, 3), (900, 3), (33, 3), (1, 2), (512, 2), (1030, 2), (171, 3), (85, 6), (40, 600), (64, 513), (3, 1))
 SIZES = (*FULL, (0, 4))
+
+PLACES = 4096  # bytes after which a first-level cache of 64 lines begins anew
 
 
 def kernels(fast):
@@ -53,6 +56,13 @@ def test_rows_lie_below_each_other_in_one_vector_loop():
         torch.testing.assert_close(fast(x), x.sum(0))
     (kernel,) = kernels(fast)
     assert "*min(" in kernel_text(kernel)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+@pytest.mark.parametrize("columns", [1, 2, 4, 16, 32, 64])
+def test_rows_read_together_do_not_lie_at_one_place_of_a_cache(columns, size):
+    apart = costs.CPU_TOGETHER // columns * columns * size
+    assert apart % PLACES
 
 
 @pytest.mark.parametrize("step", [2, 3, 5])
