@@ -78,8 +78,12 @@ def _window(call: Node, results: Sequence[Node], target: Target, hints: Mapping[
     pictures = [node for node in (*call.inputs, *results) if len(node.shape) > 1]
     if any(len(node.shape) != 4 for node in pictures):
         return None
-    price = rate(costs.WINDOWS[call.attr("name")], target) * sum(size_of(node, hints) for node in pictures)
+    moved = sum(size_of(node, hints) for node in pictures)
+    price = moved * rate(costs.WINDOWS[call.attr("name")], target)
     if target.device == "cpu" and pictures:
+        large, turned = costs.LARGE_NORM
+        if call.attr("name") == "batch_norm" and moved > large:
+            price = moved * turned
         slow, even = costs.CPU_WINDOW_CHANNELS
         channels = estimate(pictures[0].shape[1], hints)
         price = -price if channels < slow else 0.0 if channels < even else price

@@ -190,6 +190,21 @@ def test_what_gains_nothing_stays():
         assert order == (0, 1, 2, 3)
 
 
+@pytest.mark.parametrize(("side", "order"), [(16, LAST[4]), (56, (0, 1, 2, 3))])
+def test_large_pictures_of_a_batch_norm_alone_stay_contiguous(side, order):
+    """Small ones are turned: copies in a cache are cheap."""
+    norm = nn.BatchNorm2d(32)
+    compiled = framefuse.compile(lambda x: F.relu(norm(x)))
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.randn(16, 32, side, side)
+            same([compiled(x)], [F.relu(norm(x))], rtol=1e-4, atol=1e-4)
+    assert compiled.hits >= 1
+    schedule = compiled_function(compiled).products[0].stages.code.schedule
+    (call,) = [item.node for item in schedule.items if isinstance(item, RunCall)]
+    assert call.attr("orders")[0] == order
+
+
 @pytest.mark.parametrize(("channels", "lies_last"), [(3, False), (32, True)])
 def test_steps_over_points_of_few_channels_stay(eager_to_turn, channels, lies_last):
     """Torch's gradient of such a weight writes beyond its memory where the picture lies channels-last."""
