@@ -14,6 +14,7 @@ from framefuse.ir.loops import Accumulator
 
 Parts = list[Reg]
 NO_POSITION = (1 << 63) - 1
+MASKED = 64  # bytes of the vectors of machines that have registers of masks
 
 
 @dataclass(eq=False, slots=True)
@@ -64,7 +65,12 @@ def identity(b: Builder, op: str, dtype: DType, lanes: int) -> Parts:
         start = b.const(limits.min if lowest else limits.max, elem, lanes)
     if op.startswith("arg"):
         return [start, b.const(NO_POSITION, "i64", lanes)]
-    return [start, b.const(False, "i1", lanes)] if dtype.is_float else [start]
+    return [start, b.const(0, _flag(b, elem), lanes)] if dtype.is_float else [start]
+
+
+def _flag(b: Builder, elem: str) -> str:
+    """The register type of whether NaN was seen: where masks have no registers of their own, as wide as elements."""
+    return "i1" if b.target.vector_bytes >= MASKED else {"float": "i32", "double": "i64"}[elem]
 
 
 def term(b: Builder, op: str, dtype: DType, value: Reg, position: Reg | None) -> Parts:
@@ -73,7 +79,7 @@ def term(b: Builder, op: str, dtype: DType, value: Reg, position: Reg | None) ->
     if position is not None:
         return [value, b.splat(position, value.lanes)]
     if op in ("max", "min") and dtype.is_float:
-        return [value, b.is_nan(value)]
+        return [value, b.convert("sext", b.is_nan(value), _flag(b, value.elem))]
     return [value]
 
 
@@ -140,5 +146,6 @@ def result(b: Builder, op: str, dtype: DType, parts: Parts) -> Reg:
         return parts[1]
     value = parts[0]
     if len(parts) > 1:
-        value = b.select(parts[1], b.like(math.nan, value), value)
+        seen = parts[1] if parts[1].elem == "i1" else b.compare("ne", parts[1], b.like(0, parts[1]))
+        value = b.select(seen, b.like(math.nan, value), value)
     return narrowed(b, value, dtype) if value.elem in FLOATS else value

@@ -188,9 +188,11 @@ def _blocks(
 
 
 def _add(running: Accumulator, value: Value, column: Symbol) -> Store:
-    """Joins a value to the running result of a column."""
+    """Joins a value to the running result of a column, which comes last: a NaN that stays in memory may be made a store
+    by lanes, which machines without masks are slow at.
+    """
     before = Load(running.name, column.expr, running.dtype)
-    return Store(running.name, column.expr, Apply(COMBINE[running.op], (before, value), running.dtype))
+    return Store(running.name, column.expr, Apply(COMBINE[running.op], (value, before), running.dtype))
 
 
 def _start(accumulator: Accumulator) -> Const:

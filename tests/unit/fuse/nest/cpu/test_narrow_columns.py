@@ -58,6 +58,17 @@ def test_rows_lie_below_each_other_in_one_vector_loop():
     assert "*min(" in kernel_text(kernel)
 
 
+def test_what_is_in_memory_comes_last_where_extremes_join():
+    """``select(is_nan(memory), memory, ...)`` stored there would be a store by lanes."""
+    fast = framefuse.compile(lambda x: x.amax(0))
+    for count in (900, 900, 70):
+        x = torch.randn(count, 3)
+        assert torch.equal(fast(x), x.amax(0))
+    (kernel,) = kernels(fast)
+    assert "maximum(a" in kernel_text(kernel)
+    assert "maximum(s" not in kernel_text(kernel)
+
+
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
 @pytest.mark.parametrize("columns", [1, 2, 4, 16, 32, 64])
 def test_rows_read_together_do_not_lie_at_one_place_of_a_cache(columns, size):
