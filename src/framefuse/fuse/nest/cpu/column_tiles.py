@@ -52,7 +52,8 @@ def column_tiles(
     tiles = ceildiv(width, costs.CPU_TILE)
     narrow = _are_joined(nest, rows, vector, runs[wide.inner][0])
     # Rows that are short lie below each other in one running row.
-    together = maximum(expr(1), expr(costs.CPU_TOGETHER) // maximum(expr(1), width)) if narrow else expr(1)
+    most = expr(min(costs.CPU_TOGETHER, costs.CPU_TILE))
+    together = maximum(expr(1), most // maximum(expr(1), width)) if narrow else expr(1)
     outer = [axis for axis in rows if axis is not vector]
     extents = [nest.loops.extents[axis] for axis in outer]
     count = product([*extents, tiles])
