@@ -12,7 +12,7 @@ import torch
 
 from framefuse.aot.exported_program import DLPACK, Given, Program, Result
 from framefuse.aot.inputs import Inputs, inputs_of
-from framefuse.aot.recording import Recorded, checks, recorded, refuse, sources, told
+from framefuse.aot.recording import Recorded, checks, pinned, recorded, refuse, sources, told
 from framefuse.aot.results import structure
 from framefuse.aot.shared_library import build
 from framefuse.aot.tails import Tail, tails, within
@@ -29,7 +29,7 @@ Dynamic = bool | None | Mapping[int | str, Mapping[int, str]]
 @dataclass(frozen=True, slots=True)
 class Exported:
     """What :func:`export` wrote: the names of its ``inputs`` and ``weights``, how many tensors it gives, and what it
-    ``assumed``: Python values that the program read and that stay what they were.
+    ``assumed``: Python values that the program read and that stay what they were, sizes of inputs among them.
     """
 
     path: str
@@ -58,7 +58,11 @@ def export(
     kept, fixed = checks(call, examples)
     functions, written, behind, kernels = _kernels(call, results)
     inputs = tuple(_given(place, tensor, dynamic) for place, tensor in enumerate(examples))
-    assumed = (*told(call), *fixed_for)
+    sizes = pinned(call, examples)
+    for each in sizes:
+        if isinstance(dynamic, Mapping) and each.dim in dynamic.get(each.place, {}):
+            raise UserError(f"dynamic names a size that the program has one of: {each}. Leave it out")
+    assumed = (*told(call), *(str(each) for each in sizes if each.line is not None), *fixed_for)
     description = {
         "name": call.stages.plan.name,
         "arguments": given.described(),

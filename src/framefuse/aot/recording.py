@@ -22,6 +22,7 @@ from framefuse.capture.interp.registry import FORMS
 from framefuse.errors import UserError
 from framefuse.ir import registered
 from framefuse.ir.facts import Fact
+from framefuse.ir.numbers import expr
 from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, NumbersStep, ReleaseStep
 from framefuse.ir.schedule import RunCall
 from framefuse.ir.source import Line
@@ -127,6 +128,38 @@ def told(call: Recorded) -> tuple[str, ...]:
     """What the program read of Python and what therefore stays what it was."""
     facts = (fact for fact in call.stages.assumptions.facts if _is_told(fact))
     return tuple(dict.fromkeys(str(fact) for fact in facts))
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """The one size that a dimension of an example has in all calls, and the line that asked for it, if one did."""
+
+    place: int
+    dim: int
+    size: int
+    line: Line | None
+
+    def __str__(self) -> str:
+        by = f", by {self.line.place}" if self.line is not None else ""
+        return f"input {self.place} has size {self.size} in dimension {self.dim}{by}"
+
+
+def pinned(call: Recorded, examples: Sequence[torch.Tensor]) -> tuple[Pinned, ...]:
+    """The sizes that could differ for all that was asked, and that loops over them, weights and the like decide."""
+    places = {id(tensor): place for place, tensor in enumerate(examples)}
+    found: dict[tuple[int, int], Pinned] = {}
+    known = [each for each in call.stages.assumptions.relations if each.op == "=="]
+    for kind, *rest in call.stages.guards.program.instructions:
+        place = places.get(id(call.registers[rest[0]])) if kind == "tensor" else None
+        if place is None:
+            continue
+        for dim, size in enumerate(rest[1].sizes):
+            for relation in known:
+                sides = relation.left, relation.right
+                number = next((side.constant for side in sides if side.constant is not None), None)
+                if isinstance(number, int) and not isinstance(size, int) and expr(size) in sides:
+                    found.setdefault((place, dim), Pinned(place, dim, number, relation.line))
+    return tuple(found.values())
 
 
 def _is_told(fact: Fact) -> bool:

@@ -315,6 +315,21 @@ def test_a_number_that_was_read_is_told(tmp_path):
     assert framefuse.export(scaled, (torch.randn(3),), tmp_path / "scaled.so").assumed == ("scale == 2.0",)
 
 
+def test_a_size_that_stays_is_told_and_cannot_be_named(tmp_path):
+    path, x = tmp_path / "steps.so", torch.randn(2, 7, 4)
+    layer = torch.nn.LSTM(4, 5, batch_first=True).eval()
+    written = framefuse.export(layer, (x,), path)
+    assert any("input 0 has size 7 in dimension 1, by recurrent_layers.py" in each for each in written.assumed)
+    assert not any("in dimension 0" in each for each in written.assumed)
+    assert framefuse.load(path)(torch.randn(3, 7, 4))[0].shape == (3, 7, 5)
+    framefuse.export(layer, (x,), path, dynamic={0: {0: "rows"}})
+    with pytest.raises(framefuse.UserError, match="a size that the program has one of: input 0 has size 7"):
+        framefuse.export(layer, (x,), path, dynamic={0: {1: "steps"}})
+    with pytest.raises(framefuse.UserError, match="input 0 has size 4 in dimension 2"):
+        framefuse.export(torch.nn.Linear(4, 2), (x,), path, dynamic={0: {2: "features"}})
+    assert framefuse.export(torch.nn.Linear(4, 2), (x,), path).assumed == ()
+
+
 def test_elements_at_positions_are_taken_and_looked_at(tmp_path):
     def f(x, rows, columns):
         return x[rows, columns], x[columns.int()]
