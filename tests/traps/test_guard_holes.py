@@ -926,15 +926,22 @@ def sizes_zero_and_one(compiled):
         yield f(steps(2, a), steps(2, b))
 
 
-@trap(traces=3, hits=4)
+@trap(traces=2, hits=4)
 def the_offset_and_alignment_of_storage(compiled):
     f = compiled(lambda x: x * 2 + 1)
     base = steps(40)
     for start in (0, 1, 3, 7, 4, 5):
         yield f(base[start : start + 17])
-    yield f(base[1:18:2]), f(base[2:40:3])
     raw = torch.zeros(65, dtype=torch.uint8)[1:].view(torch.uint8)
     yield f(raw[:8])
+
+
+@trap(traces=3, hits=5)
+def steps_between_elements_of_which_short_ones_are_constants(compiled):
+    f = compiled(lambda x: x * 2 + 1)
+    base = steps(90)
+    for step in (2, 3, 5, 2, 3, 7, 6, 9):
+        yield f(base[step::step])
 
 
 @trap(traces=3, hits=2)
