@@ -130,10 +130,10 @@ CPU_MANY = 8  # turns of a loop that share well between threads; chosen
 # Measured, float32 in 257 rows of 101 columns, in the speed of torch.cat: 5 to 10 pieces side by side 0.06 to 0.16 with
 # 3, 1.0 to 1.2 with 15; below each other, as one loop, 0.9 to 1.3. The time to compile does not grow that way.
 CPU_CAT_PIECES = 15  # ends between pieces of a cat up to which each piece has a vector loop of its own
-# Of a cat that only moves what is in memory, on a GPU (H100, torch.cat's speed over a kernel's): pieces up to which a
-# kernel is as fast (12 pieces of float32 along the first axis 1.6, of bfloat16 along the last 4.7), and the bytes of an
-# element, with those of which the rows of all pieces are multiples (3 pieces of 256 x 256 x 64: bool 1.6 to 3.5,
-# bfloat16 1.1 to 1.5, float32 and int64 1.0; of 101 bfloat16 to a row 0.6).
+# Of a cat that only moves what is in memory, on a GPU: pieces up to which a kernel is as fast, and the bytes of an
+# element, with those of which the rows of all pieces are multiples. Measured, torch.cat's speed over a kernel's on an
+# H100: 12 pieces of float32 along the first axis 1.6, of bfloat16 along the last 4.7; 3 pieces of 256 x 256 x 64: bool
+# 1.6 to 3.5, bfloat16 1.1 to 1.5, float32 and int64 1.0; of 101 bfloat16 to a row 0.6.
 GPU_CAT_PIECES, GPU_CAT_NARROW = 4, (2, 16)
 # Pieces of a cat of parts of one value that follow no one rule: each end is two more operations of an index; chosen.
 GPU_RULELESS = 3
@@ -147,7 +147,6 @@ CPU_TILED_ABOVE = 32  # rows of a sum across memory that fit the registers of a 
 # Measured, column sums of 4096 x 2048: 128 0.5 to 0.8, 256 0.8 to 1.0, 1024 0.9 to 1.3, 2048 1.1 to 1.5: it may be
 # too small where the second-level cache is large.
 CPU_TILE = 512  # columns whose running results stay in the first-level cache
-# Measured, the same: 2 0.5 to 0.6, 4 0.7 to 0.9, 16 0.7 to 1.0, 32 0.5 to 0.75.
 # Columns up to which rows lie below each other in the tile. Measured, sums of 2, 3 and 4 columns of 30,000 rows of
 # float32: 0 0.15 to 0.3 of the speed.
 CPU_NARROW_COLUMNS = 64
@@ -155,6 +154,7 @@ CPU_NARROW_COLUMNS = 64
 # dtypes: 64 1.0, 96 1.05, 192 1.02 to 1.12, 384 1.06 to 1.1 times the speed of 512, of which 8 rows of int64 lie at one
 # place of the first-level cache.
 CPU_TOGETHER = 384
+# Measured, the same: 2 0.5 to 0.6, 4 0.7 to 0.9, 16 0.7 to 1.0, 32 0.5 to 0.75.
 CPU_TILE_ROWS = 8  # rows of a column tile that are summed before they join the running result
 # Measured, the same: 4 1.0, 64 1.0; chosen for exactness.
 CPU_TILE_BLOCKS = 16  # blocks of rows after which the running result of a float sum joins the total
