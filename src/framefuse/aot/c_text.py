@@ -12,6 +12,7 @@ from framefuse.aot.exported_program import DLPACK, Program, Result
 from framefuse.aot.own_code import (
     NUMBERS,
     POSITIONS,
+    AtPositions,
     Chosen,
     Convolution,
     Counted,
@@ -422,7 +423,7 @@ class _Writer(Products):
         yield f"      const view values = view_of(p[{item.out}], {shape});"
         yield from self.at_positions(item, item.input)
 
-    def at_positions(self, item: Written | Read, slot: int) -> Iterator[str]:
+    def at_positions(self, item: AtPositions, slot: int) -> Iterator[str]:
         """Moves ``values`` to or from the positions in a slot, and ends the block."""
         rows = []
         for number, positions in enumerate(item.positions):

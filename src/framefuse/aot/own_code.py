@@ -121,9 +121,9 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """A tensor with ``values`` at positions along dimensions ``dims`` of a part of it: a slot, or a number as its
-    template. What is written has the dimensions of the positions behind ``front`` others.
+class AtPositions:
+    """Elements at positions along dimensions ``dims`` of a part of a tensor. They have the dimensions of the positions
+    behind ``front`` others.
     """
 
     out: int
@@ -132,19 +132,18 @@ class Written:
     dims: tuple[int, ...]
     positions: tuple[int, ...]
     front: int
-    values: Template
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """What lies there, as :class:`Written` says where."""
+class Read(AtPositions):
+    """What lies there."""
 
-    out: int
-    input: int
-    steps: tuple[Shown, ...]
-    dims: tuple[int, ...]
-    positions: tuple[int, ...]
-    front: int
+
+@dataclass(frozen=True, slots=True)
+class Written(AtPositions):
+    """The tensor with ``values`` there: a slot, or a number as its template."""
+
+    values: Template
 
 
 @dataclass(frozen=True, slots=True)
