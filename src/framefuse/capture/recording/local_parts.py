@@ -6,7 +6,6 @@ import functools
 import sys
 import weakref
 from collections.abc import MutableMapping
-from typing import Any
 
 import torch
 
@@ -40,15 +39,15 @@ def local_part(recorder: Recorder, outer: Value) -> torch.Tensor:
 
 
 @functools.cache
-def _to_local() -> Any:
+def _to_local() -> Value:
     """Torch's own function of ``to_local``, with another version for what it gives: writes to a distributed tensor
     raise its own version, not that of the tensor inside, and what eager saves for backward is the distributed tensor.
     """
-    base: Any = sys.modules["torch.distributed.tensor._api"]._ToTorchTensor
+    base: Value = sys.modules["torch.distributed.tensor._api"]._ToTorchTensor
 
     class LocalPart(base):  # type: ignore[misc]
         @staticmethod
-        def forward(ctx: Any, outer: Value, placements: Value) -> torch.Tensor:
+        def forward(ctx: Value, outer: Value, placements: Value) -> torch.Tensor:
             inner: torch.Tensor = base.forward(ctx, outer, placements)
             if outer.is_inference():
                 return inner
