@@ -64,8 +64,8 @@ def emit(kernel: Kernel, special: Specialisation) -> Module:
     """The module of ``kernel``: a function of its buffers, then its numbers in order, for a grid of
     ``ceil(extent / points)`` programs.
 
-    What is bound by memory is written twice where sizes are numbers: for sizes like the recorded ones (multiples of 16,
-    8 or 4, so that memory is seen to move by 16 bytes; rows that fit a tile), and for any. Fitted code is for the
+    What is bound by memory is written twice where sizes are numbers: for sizes like the recorded ones (multiples of 2,
+    4, 8 or 16, so that memory is seen to move by vectors; rows that fit a tile), and for any. Fitted code is for the
     former only, so that less is to be compiled. Raises Unsupported.
     """
     hints, fitted, nest = special.hints, special.fitted, optimised(kernel)
