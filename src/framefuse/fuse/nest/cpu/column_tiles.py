@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -66,32 +67,118 @@ def column_tiles(
             nest.decode(scope, symbol.expr // tile_count, outer, extents)
             tile = symbol.expr % tile_count if outer else symbol.expr
             size = minimum(expr(costs.CPU_TILE), parameters.index(width) - tile * costs.CPU_TILE)
-            below = parameters.index(together)
-            names = [nest.declare(reduce, nest.emitter.fresh("s")) for reduce in wide.reduces]
-            totals = {name: _total(nest, name) for name in names if name.op == "sum" and name.dtype.is_float}
-            kept = [*names, *totals.values()]
+            running = [nest.declare(reduce, nest.emitter.fresh("s")) for reduce in wide.reduces]
+            totals = {name: _total(nest, name) for name in running if name.op == "sum" and name.dtype.is_float}
+            kept = [*running, *totals.values()]
+            axis, start = runs[wide.inner][0], tile * costs.CPU_TILE
+            columns = ColumnTile(nest, wide, axis, vector, together, start, size, running, totals)
             scope.body.extend(Scratch(name.name, name.dtype, expr(costs.CPU_TILE)) for name in kept)
             first = nest.new_axis()
             begun = tuple(Store(each.name, first.expr, _start(each)) for each in kept)
-            scope.body.append(Loop(first, below * size, begun, LoopKind.VECTOR))
-            axis = runs[wide.inner][0]
+            scope.body.append(Loop(first, columns.width, begun, LoopKind.VECTOR))
             if narrow:
-                _rest(nest, wide, axis, vector, together, tile, size, names, totals)
-            _blocks(nest, wide, axis, vector, together, tile, below * size, names, totals)
+                columns.rest()
+            columns.blocks()
             at = nest.new_axis()
-            parameters.name(vector, tile * costs.CPU_TILE + at.expr)
+            parameters.name(vector, start + at.expr)
             with nest.scope((vector,)) as lane:
-                for reduce, name in zip(wide.reduces, names, strict=True):
+                for reduce, name in zip(wide.reduces, running, strict=True):
                     result = nest.emitter.fresh("v")
-                    total = totals.get(name, name)
-                    found = _found(nest, total, below, size, at) if narrow else Load(total.name, at.expr, total.dtype)
-                    lane.body.append(Let(result, cast(found, name.dtype)))
+                    lane.body.append(Let(result, cast(columns.result(name, at), name.dtype)))
                     lane.known[reduce] = nest.result(reduce, Local(result, name.dtype))
                 for current in sweeps:
                     if current is not wide:
                         nest.run_sweep(current, (), 0, False)
             scope.body.append(Loop(at, size, tuple(lane.body), LoopKind.VECTOR))
     return nest.built(title, top.body, count, work, True)
+
+
+@dataclass(frozen=True)
+class ColumnTile:
+    """One tile of neighbouring columns, and the private row that its running results lie in.
+
+    ``axis`` goes down the rows and ``vector`` along the columns, of which the tile has ``columns`` from
+    ``first_column`` on. ``together`` rows of few columns lie below each other in the running row, ``width`` long.
+    """
+
+    nest: Nest
+    sweep: Sweep
+    axis: Symbol
+    vector: Symbol
+    together: Expr
+    first_column: Expr
+    columns: Expr
+    running: Sequence[Accumulator]
+    totals: Mapping[Accumulator, Accumulator]
+
+    @property
+    def width(self) -> Expr:
+        """How long the running row is."""
+        return self.nest.emitter.parameters.index(self.together) * self.columns
+
+    def rest(self) -> None:
+        """The last rows, fewer than lie ``together`` in the running row."""
+        emitter, length = self.nest.emitter, self.nest.loops.extents[self.axis]
+        parameters, column = emitter.parameters, self.nest.new_axis()
+        done = length // self.together * self.together
+        parameters.name(self.vector, self.first_column + column.expr)
+        parameters.name(self.axis, parameters.index(done))
+        partial = [Accumulator(emitter.fresh("a"), name.op, name.dtype) for name in self.running]
+        with self.nest.scope((self.vector, self.axis)) as point:
+            point.body.extend(partial)
+            self.nest.point(self.sweep, partial)
+            for name, part in zip(self.running, partial, strict=True):
+                total = self.totals.get(name, name)
+                point.body.append(_add(total, cast(Local(part.name, part.dtype), total.dtype), column))
+        extent = parameters.index(length - done) * self.columns
+        emitter.scopes[-1].body.append(Loop(column, extent, tuple(point.body), LoopKind.VECTOR))
+
+    def blocks(self) -> None:
+        """``for block of rows: for column of the tile: running = running + (sum of its rows)``, and for float sums
+        after some blocks ``for column of the tile: total = total + running; running = 0``.
+        """
+        nest, emitter = self.nest, self.nest.emitter
+        parameters = emitter.parameters
+        outer, block, column, step = nest.new_axis(), nest.new_axis(), nest.new_axis(), nest.new_axis()
+        length = parameters.index(nest.loops.extents[self.axis] // self.together)
+        first = outer.expr * costs.CPU_TILE_BLOCKS + block.expr if self.totals else block.expr
+        parameters.name(self.vector, self.first_column + column.expr)
+        parameters.name(self.axis, (first * costs.CPU_TILE_ROWS + step.expr) * parameters.index(self.together))
+        partial = [Accumulator(emitter.fresh("a"), name.op, name.dtype) for name in self.running]
+        with nest.scope((self.vector,)) as lanes:
+            with nest.scope((self.axis,)) as point:
+                nest.point(self.sweep, partial)
+            left = minimum(expr(costs.CPU_TILE_ROWS), length - first * costs.CPU_TILE_ROWS)
+            lanes.body.extend(partial)
+            lanes.body.append(Loop(step, left, tuple(point.body), LoopKind.SERIAL))
+            for name, part in zip(self.running, partial, strict=True):
+                lanes.body.append(_add(name, Local(part.name, part.dtype), column))
+        rows = Loop(column, self.width, tuple(lanes.body), LoopKind.VECTOR)
+        count, body = ceildiv(length, costs.CPU_TILE_ROWS), emitter.scopes[-1].body
+        if not self.totals:
+            body.append(Loop(block, count, (rows,), LoopKind.SERIAL))
+            return
+        at = nest.new_axis()
+        moved: list[Statement] = []
+        for name, total in self.totals.items():
+            moved.append(_add(total, cast(Load(name.name, at.expr, name.dtype), total.dtype), at))
+            moved.append(Store(name.name, at.expr, _start(name)))
+        most = costs.CPU_TILE_BLOCKS
+        blocks = Loop(block, minimum(expr(most), count - outer.expr * most), (rows,), LoopKind.SERIAL)
+        after = Loop(at, self.width, tuple(moved), LoopKind.VECTOR)
+        body.append(Loop(outer, ceildiv(count, most), (blocks, after), LoopKind.SERIAL))
+
+    def result(self, name: Accumulator, column: Symbol) -> Value:
+        """What a column comes to: the parts of it that lie below each other in the running row are joined."""
+        total = self.totals.get(name, name)
+        if self.together == expr(1):
+            return Load(total.name, column.expr, total.dtype)
+        emitter, turn = self.nest.emitter, self.nest.new_axis()
+        part = Accumulator(emitter.fresh("a"), total.op, total.dtype)
+        load = Load(total.name, turn.expr * self.columns + column.expr, total.dtype)
+        below = emitter.parameters.index(self.together)
+        emitter.scopes[-1].body += [part, Loop(turn, below, (Accumulate(part.name, load),), LoopKind.SERIAL)]
+        return Local(part.name, part.dtype)
 
 
 def _total(nest: Nest, name: Accumulator) -> Accumulator:
@@ -106,86 +193,6 @@ def _are_joined(nest: Nest, rows: Sequence[Symbol], vector: Symbol, axis: Symbol
     if asked or len(rows) != 1 or nest.hinted()[vector] > costs.CPU_NARROW_COLUMNS:
         return False
     return joinable(axis, vector, nest.loops.extents[vector], addresses)
-
-
-def _found(nest: Nest, total: Accumulator, below: Expr, size: Expr, column: Symbol) -> Value:
-    """What a column comes to, of which several parts lie below each other in the running row."""
-    part, turn = Accumulator(nest.emitter.fresh("a"), total.op, total.dtype), nest.new_axis()
-    load = Load(total.name, turn.expr * size + column.expr, total.dtype)
-    nest.emitter.scopes[-1].body += [part, Loop(turn, below, (Accumulate(part.name, load),), LoopKind.SERIAL)]
-    return Local(part.name, part.dtype)
-
-
-def _rest(
-    nest: Nest,
-    wide: Sweep,
-    axis: Symbol,
-    vector: Symbol,
-    together: Expr,
-    tile: Expr,
-    size: Expr,
-    names: Sequence[Accumulator],
-    totals: Mapping[Accumulator, Accumulator],
-) -> None:
-    """The last rows, fewer than lie ``together`` in the running row."""
-    parameters, column, length = nest.emitter.parameters, nest.new_axis(), nest.loops.extents[axis]
-    done = length // together * together
-    parameters.name(vector, tile * costs.CPU_TILE + column.expr)
-    parameters.name(axis, parameters.index(done))
-    partial = [Accumulator(nest.emitter.fresh("a"), name.op, name.dtype) for name in names]
-    with nest.scope((vector, axis)) as point:
-        point.body.extend(partial)
-        nest.point(wide, partial)
-        for name, part in zip(names, partial, strict=True):
-            total = totals.get(name, name)
-            point.body.append(_add(total, cast(Local(part.name, part.dtype), total.dtype), column))
-    extent = parameters.index(length - done) * size
-    nest.emitter.scopes[-1].body.append(Loop(column, extent, tuple(point.body), LoopKind.VECTOR))
-
-
-def _blocks(
-    nest: Nest,
-    wide: Sweep,
-    axis: Symbol,
-    vector: Symbol,
-    together: Expr,
-    tile: Expr,
-    size: Expr,
-    names: Sequence[Accumulator],
-    totals: Mapping[Accumulator, Accumulator],
-) -> None:
-    """``for block of rows: for column of the tile: running = running + (sum of its rows)``, and for float sums
-    after some blocks ``for column of the tile: total = total + running; running = 0``.
-    """
-    parameters = nest.emitter.parameters
-    outer, block, column, step = nest.new_axis(), nest.new_axis(), nest.new_axis(), nest.new_axis()
-    length = parameters.index(nest.loops.extents[axis] // together)
-    first = outer.expr * costs.CPU_TILE_BLOCKS + block.expr if totals else block.expr
-    parameters.name(vector, tile * costs.CPU_TILE + column.expr)
-    parameters.name(axis, (first * costs.CPU_TILE_ROWS + step.expr) * parameters.index(together))
-    partial = [Accumulator(nest.emitter.fresh("a"), name.op, name.dtype) for name in names]
-    with nest.scope((vector,)) as lanes:
-        with nest.scope((axis,)) as point:
-            nest.point(wide, partial)
-        left = minimum(expr(costs.CPU_TILE_ROWS), length - first * costs.CPU_TILE_ROWS)
-        lanes.body.extend(partial)
-        lanes.body.append(Loop(step, left, tuple(point.body), LoopKind.SERIAL))
-        for name, part in zip(names, partial, strict=True):
-            lanes.body.append(_add(name, Local(part.name, part.dtype), column))
-    rows = Loop(column, size, tuple(lanes.body), LoopKind.VECTOR)
-    count, body = ceildiv(length, costs.CPU_TILE_ROWS), nest.emitter.scopes[-1].body
-    if not totals:
-        body.append(Loop(block, count, (rows,), LoopKind.SERIAL))
-        return
-    at = nest.new_axis()
-    moved: list[Statement] = []
-    for name, total in totals.items():
-        moved.append(_add(total, cast(Load(name.name, at.expr, name.dtype), total.dtype), at))
-        moved.append(Store(name.name, at.expr, _start(name)))
-    most = costs.CPU_TILE_BLOCKS
-    blocks = Loop(block, minimum(expr(most), count - outer.expr * most), (rows,), LoopKind.SERIAL)
-    after = Loop(at, size, tuple(moved), LoopKind.VECTOR)
-    body.append(Loop(outer, ceildiv(count, most), (blocks, after), LoopKind.SERIAL))
 
 
 def _add(running: Accumulator, value: Value, column: Symbol) -> Store:
