@@ -8,9 +8,9 @@ import time
 import torch
 from rich.console import Console
 
-from benchmarks.compilers import cold_caches
-from benchmarks.curve import COUNTS, INPUTS
-from benchmarks.report import hardware
+from benchmarks.calls.curve import COUNTS, INPUTS
+from benchmarks.harness.compilers import cold_caches
+from benchmarks.harness.report import hardware
 from benchmarks.run import BY_NAME, contestants, present, wrong
 
 MODELS = ("mlp", "bert", "gpt2", "vit", "mobilenetv3")

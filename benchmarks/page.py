@@ -13,9 +13,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.curve import plot
-from benchmarks.processes import ROOT
-from benchmarks.report import Row, Value
+from benchmarks.calls.curve import plot
+from benchmarks.harness.processes import ROOT
+from benchmarks.harness.report import Row, Value
 
 PAGE = ROOT / "docs" / "performance.md"
 PICTURE = ROOT / "docs" / "curve.svg"

@@ -10,33 +10,21 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from benchmarks import (
-    breadth,
-    capture,
-    convs,
-    costs,
-    curve,
-    gradients,
-    guards,
-    kernels,
-    matrix,
-    memory,
-    models,
-    optimizers,
-    random_times,
-    start,
-    train,
-    vit,
-)
-from benchmarks import vit_turns as turns
-from benchmarks.compilers import cold_caches, warm_up
-from benchmarks.contestants import SECONDS, STEPS, Settings
+from benchmarks.breadth import breadth, capture
+from benchmarks.calls import curve, gradients, guards, models
+from benchmarks.drawn import random_times
+from benchmarks.drawn.random_table import TABLE as FAMILIES
+from benchmarks.harness.compilers import cold_caches, warm_up
+from benchmarks.harness.report import Field, Row, Say, hardware, markdown, progress, save, show
+from benchmarks.large import convs, costs, kernels, matrix
 from benchmarks.programs import measuring as programs
-from benchmarks.random_table import TABLE as FAMILIES
-from benchmarks.report import Field, Row, Say, hardware, markdown, progress, save, show
-from benchmarks.training_zoo import TRAININGS
-from benchmarks.vit_steps import Settings as StepSettings
-from benchmarks.zoo import MODELS
+from benchmarks.starting import memory, start
+from benchmarks.training import optimizers, train, vit
+from benchmarks.training import vit_turns as turns
+from benchmarks.training.contestants import SECONDS, STEPS, Settings
+from benchmarks.training.vit_steps import Settings as StepSettings
+from benchmarks.zoo.training_zoo import TRAININGS
+from benchmarks.zoo.zoo import MODELS
 from framefuse.options import MODES
 
 Options = argparse.Namespace

@@ -21,7 +21,7 @@ COUNT = re.compile(r"# ([a-z]+?)e?s?\b")
 END = "\x1e"  # between what two blocks print
 # transformers and timm import torchvision, whose extension may be built for another torch.
 RUN = (
-    "import runpy, sys; from benchmarks.torchvision_ops import declare_torchvision_operators as declare; "
+    "import runpy, sys; from benchmarks.zoo.torchvision_ops import declare_torchvision_operators as declare; "
     "declare(); sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
 )
 

@@ -14,9 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.compilers import COMPILERS
-from benchmarks.matrix import nested
-from benchmarks.processes import Failed, Process, reason
+from benchmarks.harness.compilers import COMPILERS
+from benchmarks.harness.processes import Failed, Process, reason
+from benchmarks.harness.report import Field, Row, Say, Value, number
+from benchmarks.harness.timing import Column, interleaved, one_pass
+from benchmarks.large.matrix import nested
 from benchmarks.programs import (
     convolution_chains,
     nets,
@@ -27,8 +29,6 @@ from benchmarks.programs import (
     transformers,
 )
 from benchmarks.programs.program import PROGRAMS, Program, converted
-from benchmarks.report import Field, Row, Say, Value, number
-from benchmarks.timing import Column, interleaved, one_pass
 
 # Whose import declares the programs.
 FILES = (operators, shapes_and_positions, product_chains, convolution_chains, scan_chains, nets, transformers)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from benchmarks.processes import serve
+from benchmarks.harness.processes import serve
+from benchmarks.harness.report import Row
 from benchmarks.programs.measuring import Chosen, prepare, timed
-from benchmarks.report import Row
 
 
 def said(step: str) -> None:

@@ -6,7 +6,8 @@ import os
 import pytest
 import torch
 
-from benchmarks import breadth, tiny_models
+from benchmarks.breadth import breadth
+from benchmarks.zoo import tiny_models
 
 LACKING = any(importlib.util.find_spec(name) is None for name in ("transformers", "timm"))
 pytestmark = pytest.mark.skipif(LACKING, reason="needs transformers and timm")

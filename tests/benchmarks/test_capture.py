@@ -3,8 +3,9 @@ import torch
 from torch import nn
 
 import framefuse
-from benchmarks import capture, timm_models, transformers_models
 from benchmarks.__main__ import main
+from benchmarks.breadth import capture
+from benchmarks.zoo import timm_models, transformers_models
 
 
 def test_fifty_classes_and_a_hundred_models_are_listed_once():

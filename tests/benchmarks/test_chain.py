@@ -4,7 +4,7 @@ import traceback
 import pytest
 import torch
 
-from benchmarks.chain import STATEMENTS, chain, source
+from benchmarks.calls.chain import STATEMENTS, chain, source
 
 
 def test_the_statements_of_the_experiment():

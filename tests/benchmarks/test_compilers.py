@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from benchmarks import compilers
+from benchmarks.harness import compilers
 
 
 def test_caches_are_cold_inside_and_as_before_after(monkeypatch):

@@ -3,9 +3,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import compilers, convs
 from benchmarks.__main__ import main
-from benchmarks.conv_programs import CONVOLUTIONS, TAILS, programs
+from benchmarks.harness import compilers
+from benchmarks.large import convs
+from benchmarks.large.conv_programs import CONVOLUTIONS, TAILS, programs
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from benchmarks import curve
-from benchmarks.compilers import COMPILERS
+from benchmarks.calls import curve
+from benchmarks.harness.compilers import COMPILERS
 
 
 def rows(**columns):

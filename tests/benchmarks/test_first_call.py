@@ -1,6 +1,7 @@
 import torch
 
-from benchmarks import compilers, first_call
+from benchmarks.harness import compilers
+from benchmarks.starting import first_call
 
 
 def test_a_chain_meets_a_hundred_shapes():

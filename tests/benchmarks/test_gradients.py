@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
-from benchmarks import gradients
-from benchmarks.compilers import COMPILERS
+from benchmarks.calls import gradients
+from benchmarks.harness.compilers import COMPILERS
 
 
 def test_one_row_has_every_column(monkeypatch):

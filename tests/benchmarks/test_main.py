@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import run
-from benchmarks.processes import ROOT
+from benchmarks.harness.processes import ROOT
 
 
 def test_help_fits_one_screen(capsys):

@@ -4,9 +4,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import compilers, matrix
 from benchmarks.__main__ import main
-from benchmarks.matrix_cases import AXES, DTYPES, SIZES, cases, draw, maker, shape_of
+from benchmarks.harness import compilers
+from benchmarks.large import matrix
+from benchmarks.large.matrix_cases import AXES, DTYPES, SIZES, cases, draw, maker, shape_of
 
 
 @pytest.fixture

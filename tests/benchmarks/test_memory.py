@@ -1,4 +1,4 @@
-from benchmarks import memory
+from benchmarks.starting import memory
 
 
 def test_fresh_functions_share_nothing():

@@ -1,9 +1,9 @@
 import torch
 from torch import nn
 
-from benchmarks import models
-from benchmarks.compilers import COMPILERS
-from benchmarks.zoo import MissingLibrary, Model
+from benchmarks.calls import models
+from benchmarks.harness.compilers import COMPILERS
+from benchmarks.zoo.zoo import MissingLibrary, Model
 
 
 def test_difference_sees_values_types_and_nesting():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import optimizers
+from benchmarks.training import optimizers
 
 
 def test_two_hundred_parameters() -> None:

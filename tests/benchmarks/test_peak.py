@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from benchmarks.training_peak import ENVIRONMENT
+from benchmarks.training.training_peak import ENVIRONMENT
 
 MEGABYTE = 1_000_000
 PROGRAM = """
 import json, torch, framefuse
 import framefuse.driver.tree  # all that compiling imports: the heap grows no more for it
-from benchmarks import peak
+from benchmarks.harness import peak
 
 MEGABYTE, kept, found = 1_000_000, [], {}
 

@@ -4,11 +4,11 @@ import sys
 
 import pytest
 
-from benchmarks.processes import ANSWER, Failed, Process, reason, serve
+from benchmarks.harness.processes import ANSWER, Failed, Process, reason, serve
 
 SERVER = """
 import os, sys
-from benchmarks.processes import serve
+from benchmarks.harness.processes import serve
 
 def fail(): raise ValueError("first line\\nsecond line")
 def leave(): print("a last word", file=sys.stderr, flush=True); os._exit(3)

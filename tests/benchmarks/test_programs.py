@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from benchmarks import compilers
 from benchmarks.__main__ import main
-from benchmarks.matrix import nested
+from benchmarks.harness import compilers
+from benchmarks.large.matrix import nested
 from benchmarks.programs import measuring
 from benchmarks.programs.measuring import LEVELS, Chosen
 from benchmarks.programs.program import PROGRAMS, Program

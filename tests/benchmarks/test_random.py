@@ -1,10 +1,11 @@
 import pytest
 import torch
 
-from benchmarks import compilers, random_programs, random_times
 from benchmarks.__main__ import main
-from benchmarks.random_programs import LAYOUTS, Input, drawn
-from benchmarks.random_table import TABLE
+from benchmarks.drawn import random_programs, random_times
+from benchmarks.drawn.random_programs import LAYOUTS, Input, drawn
+from benchmarks.drawn.random_table import TABLE
+from benchmarks.harness import compilers
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import io
 import pytest
 from rich.console import Console
 
-from benchmarks.report import Field, hardware, markdown, number, progress, save, show
+from benchmarks.harness.report import Field, hardware, markdown, number, progress, save, show
 
 FIELDS = (Field("name", "name"), Field("time_us", "time us", "{:.1f}"), Field("torch_us", "torch us", "{:.1f}"))
 ROWS = [{"name": "a", "time_us": 1.25, "torch_us": None, "hidden": 7}, {"name": "b", "time_us": 2.0, "torch_us": 3.0}]

@@ -3,8 +3,11 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks import compilers, demo, guards, kernels, run
+from benchmarks import demo, run
 from benchmarks.__main__ import main, parser
+from benchmarks.calls import guards
+from benchmarks.harness import compilers
+from benchmarks.large import kernels
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ import pytest
 import torch
 from rich.console import Console
 
-from benchmarks import run, shipped, start
-from benchmarks.report import number
+from benchmarks import run
+from benchmarks.harness.report import number
+from benchmarks.starting import shipped, start
 
 
 def test_a_warm_process_is_faster_than_a_cold_one() -> None:

@@ -4,8 +4,8 @@ import time
 import pytest
 import torch
 
-from benchmarks import timing
-from benchmarks.timing import Column
+from benchmarks.harness import timing
+from benchmarks.harness.timing import Column
 
 
 def test_columns_take_turns_and_each_round_begins_with_the_next():

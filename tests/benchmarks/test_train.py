@@ -2,12 +2,12 @@ import csv
 
 import pytest
 
-from benchmarks import train
 from benchmarks.__main__ import main
-from benchmarks.compilers import COMPILERS
-from benchmarks.contestants import Settings
-from benchmarks.training_zoo import TRAININGS, Training
-from benchmarks.zoo import MissingLibrary
+from benchmarks.harness.compilers import COMPILERS
+from benchmarks.training import train
+from benchmarks.training.contestants import Settings
+from benchmarks.zoo.training_zoo import TRAININGS, Training
+from benchmarks.zoo.zoo import MissingLibrary
 
 
 def row(title, **figures):
@@ -63,7 +63,7 @@ def test_a_missing_library_leaves_a_row_that_says_so(monkeypatch):
         train.in_fresh_process("mlp", Settings(("framefuse",)), lambda step: None)
 
     def fails(command, **options):
-        text = f"benchmarks.zoo.{MissingLibrary.__name__}: this model needs timm: pip install timm"
+        text = f"benchmarks.zoo.zoo.{MissingLibrary.__name__}: this model needs timm: pip install timm"
         return real(["/bin/sh", "-c", f"echo '{text}'; exit 1"], **options)
 
     real = train.subprocess.Popen

@@ -3,10 +3,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks import contestants, training_zoo
-from benchmarks import training_steps as ts
-from benchmarks.compilers import COMPILERS
-from benchmarks.training_zoo import TRAININGS, Training
+from benchmarks.harness.compilers import COMPILERS
+from benchmarks.training import contestants
+from benchmarks.training import training_steps as ts
+from benchmarks.zoo import training_zoo
+from benchmarks.zoo.training_zoo import TRAININGS, Training
 
 COLUMNS = {"compilers": ("framefuse",), "steps": 3, "seconds": 0.05}
 

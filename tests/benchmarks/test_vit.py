@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks import contestants, vit, vit_steps, vit_turns
 from benchmarks.__main__ import main
-from benchmarks.compilers import COMPILERS
-from benchmarks.processes import Failed, Process, reason
-from benchmarks.training_zoo import Training, classes, labelled_features, sgd
+from benchmarks.harness.compilers import COMPILERS
+from benchmarks.harness.processes import Failed, Process, reason
+from benchmarks.training import contestants, vit, vit_steps, vit_turns
+from benchmarks.zoo.training_zoo import Training, classes, labelled_features, sgd
 
 SMALL = vit_steps.Settings("test_vit", 1)
 FAST = ["vit", "--device", "cpu", "--model", "test_vit", "--batch", "1", "--seconds", "0"]
@@ -180,7 +180,7 @@ def test_gradients_that_only_compiled_steps_get_wrong_are_seen(here, monkeypatch
 
 
 def test_a_process_measures_one_contestant():
-    process = Process("benchmarks.vit_steps", vit_steps.arguments("eager", SMALL))
+    process = Process("benchmarks.training.vit_steps", vit_steps.arguments("eager", SMALL))
     try:
         process.answer()
         first = process.ask("first")

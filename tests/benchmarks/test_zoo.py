@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
-from benchmarks import zoo
+from benchmarks.zoo import zoo
 
 
 @pytest.mark.parametrize("name", zoo.MODELS)

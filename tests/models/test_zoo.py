@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import framefuse
-from benchmarks.zoo import ROWS, Model
+from benchmarks.zoo.zoo import ROWS, Model
 from framefuse.api import compiled_function
 
 

@@ -19,7 +19,7 @@ import torch
 from tests.soak.models import drawn
 
 import framefuse
-from benchmarks.memory import resident_bytes
+from benchmarks.starting.memory import resident_bytes
 from framefuse.options import MODES
 from framefuse.runtime.function import compiled_function
 

@@ -292,12 +292,12 @@ def test_every_room_is_there_and_none_is_below_itself(stage):
         ("framefuse.codegen.somewhere", "from framefuse.ir.loops import Kernel"),
         ("framefuse.lower.matrix", "from torch.fx.experimental.proxy_tensor import make_fx"),
         ("framefuse.lower.matrix", "from torch import _dynamo"),
-        ("framefuse.cli", "from benchmarks.curve import curve"),
+        ("framefuse.cli", "from benchmarks.calls.curve import curve"),
         ("framefuse.explain.files", "from framefuse.driver import passes"),
         ("framefuse.driver.tree", "from framefuse.api import compile"),
         ("framefuse.driver.faults", "from framefuse.driver.passes import run"),
         ("framefuse.explain.report", "import benchmarks"),
-        ("benchmarks.curve", "def f():\n    from benchmarks import models"),
+        ("benchmarks.calls.curve", "def f():\n    from benchmarks import models"),
     ],
 )
 def test_a_wrong_arrow_is_seen(where, text):
@@ -317,8 +317,8 @@ def test_a_wrong_arrow_is_seen(where, text):
         ("framefuse.guards.check", "from framefuse import _native"),
         ("framefuse.driver.passes", "from framefuse.fuse import plan"),
         ("framefuse.__init__", "from framefuse.driver.passes import compile"),
-        ("benchmarks.curve", "import framefuse\ndef f():\n    import torch._dynamo"),
-        ("benchmarks.curve", "from benchmarks.chain import chain\nfrom framefuse.runtime.plan import Plan"),
+        ("benchmarks.calls.curve", "import framefuse\ndef f():\n    import torch._dynamo"),
+        ("benchmarks.calls.curve", "from benchmarks.calls.chain import chain\nfrom framefuse.runtime.plan import Plan"),
     ],
 )
 def test_a_right_arrow_passes(where, text):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import framefuse
-from benchmarks.torchvision_ops import declare_torchvision_operators
+from benchmarks.zoo.torchvision_ops import declare_torchvision_operators
 from framefuse.errors import UserError
 from framefuse.ir.builder import Builder
 from framefuse.ir.graph import Graph, Node

@@ -30,7 +30,7 @@ def test_the_folders_of_tests_are_those_of_the_package():
 
 def test_what_tests_share_is_read_by_a_test():
     shared = [file for file in UNIT.rglob("*.py") if not file.name.startswith(("test_", "conftest"))]
-    texts = {file: file.read_text() for file in [*ROOT.glob("tests/**/*.py"), *ROOT.glob("benchmarks/*.py")]}
+    texts = {file: file.read_text() for file in [*ROOT.glob("tests/**/*.py"), *ROOT.glob("benchmarks/**/*.py")]}
     unread = [
         file.relative_to(ROOT).as_posix()
         for file in shared

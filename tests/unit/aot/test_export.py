@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import framefuse
-from benchmarks.torchvision_ops import declare_torchvision_operators
+from benchmarks.zoo.torchvision_ops import declare_torchvision_operators
 from framefuse.aot import exporting, loader
 
 HERE = Path(__file__).parent

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import framefuse
-from benchmarks.torchvision_ops import declare_torchvision_operators
+from benchmarks.zoo.torchvision_ops import declare_torchvision_operators
 from framefuse.api import compiled_function
 
 pytest.importorskip("transformers")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.unit.capture.replay import equal, replay
 
-from benchmarks.zoo import MODELS, optional
+from benchmarks.zoo.zoo import MODELS, optional
 from framefuse.capture.record import record
 
 # Models whose first branch asks whether the batch is one: a trace of another batch is another trace.

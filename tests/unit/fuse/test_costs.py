@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-from benchmarks.costs import CASES
+from benchmarks.large.costs import CASES
 from framefuse.fuse import costs
 
 FOLDER = Path(costs.__file__).parent

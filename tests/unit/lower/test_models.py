@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.unit.lower.recording import outputs
 
-from benchmarks.zoo import MODELS, MissingLibrary
+from benchmarks.zoo.zoo import MODELS, MissingLibrary
 from framefuse.capture.record import record
 from framefuse.ir.verify import verify
 from framefuse.lower import lower

@@ -9,8 +9,8 @@ import textwrap
 
 import pytest
 
-from benchmarks.processes import ROOT
-from benchmarks.zoo import optional
+from benchmarks.harness.processes import ROOT
+from benchmarks.zoo.zoo import optional
 from framefuse.capture.program.versions import CURRENT
 from framefuse.cli import main
 from framefuse.runtime.function import compiled_function
@@ -214,7 +214,7 @@ def test_wrong_names_are_said_before_the_script_runs(tmp_path, capsys):
 
 BERT = """
     import torch
-    from benchmarks.zoo import optional
+    from benchmarks.zoo.zoo import optional
     transformers = optional("transformers")
     torch.manual_seed(0)
     torch.set_num_threads(1)

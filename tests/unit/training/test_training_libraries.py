@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import framefuse
-from benchmarks.torchvision_ops import declare_torchvision_operators
+from benchmarks.zoo.torchvision_ops import declare_torchvision_operators
 from framefuse.runtime.function import compiled_function
 
 pytestmark = pytest.mark.filterwarnings("ignore")

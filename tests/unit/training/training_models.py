@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.text_models import LSTM, TiedGPT
+from benchmarks.zoo.text_models import LSTM, TiedGPT
 
 VOCABULARY = 41
 

@@ -1,0 +1,1 @@
+"""Measures whether whole libraries of models are captured, right and not slower."""

@@ -1,0 +1,1 @@
+"""Draws random programs and measures them against eager."""

@@ -1,0 +1,1 @@
+"""Measures what happens once: imports, first calls, exports, and the memory of many compilations."""

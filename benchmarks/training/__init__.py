@@ -1,0 +1,1 @@
+"""Measures steps of training: their time, their memory, their first calls."""

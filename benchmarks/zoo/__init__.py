@@ -1,0 +1,1 @@
+"""Builds the models that benchmarks, the demo and tests run, with random weights."""
