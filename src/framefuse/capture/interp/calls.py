@@ -6,6 +6,7 @@ import abc
 import functools
 import operator
 import types
+from typing import NamedTuple
 
 import torch
 from torch._library.custom_ops import CustomOpDef
@@ -46,6 +47,14 @@ from framefuse.ir.values import Arguments, Keywords, Value
 OF_THEIR_CLASS = (torch.Size, torch._C.DisableTorchFunctionSubclass)
 
 
+class Instead(NamedTuple):
+    """The call that does what another one would."""
+
+    target: Value
+    args: Arguments
+    kwargs: Keywords
+
+
 class Calls:
     """The call protocol of the interpreter."""
 
@@ -65,128 +74,13 @@ class Calls:
             why, self.forced = self.forced, None
             self.machine.exits.opaque(frame, *unbound(target, args), kwargs, continuation, *why)
             return None
-        sources, contents = self.recorder.sources, self.recorder.contents
         while True:
-            kind = type(target)
-            if kind is types.FunctionType:
-                special = SPECIALS.get(target)
-                if special is not None and takes(target, args, kwargs):
-                    return self._special(special, frame, target, args, kwargs, continuation)
-                if leaves.is_transform(target):
-                    return self._special(TRANSFORMS[0], frame, target, (target, *args), kwargs, continuation)
-                if is_wrapper(target):
-                    target = target.__wrapped__
-                    continue
-                if runs_natively(target) and not _is_walked(target):
-                    named = NAMED_EQUIVALENTS.get((target.__globals__.get("__name__", ""), target.__name__))
-                    if named is not None and named[0](args, kwargs):
-                        target = named[1]
-                        continue
-                    break
-                if target.__code__ is DISPATCH and len(args) == 1 and is_a(args[0], type) and not kwargs:
-                    registry = self._registry(target)
-                    if registry is not None:
-                        args, target = (registry, *args), dispatched
-                        continue
-                if target in SHORTCUTS and SHORTCUTS[target](self.machine, args, kwargs, continuation):
-                    return SWITCH
-                self.recorder.functions.enter(target)
-                entered = enter(target, args, kwargs)
-                if entered.code.missing is not None:
-                    self.recorder.kill("opcode", f"{entered.code.missing} in {target.__qualname__}")
-                    break
-                entered.continuation = continuation
-                self.machine.push(entered)
-                return SWITCH
-            if kind is types.MethodType:
-                args, target = (target.__self__, *args), target.__func__
-                continue
-            if kind in leaves.NATIVE_KINDS:
-                try:
-                    special = SPECIALS.get(target)
-                except TypeError:
-                    special = None
-                if special is not None and not takes(target, args, kwargs):
-                    break
-                if special is None and kind is types.MethodWrapperType:
-                    special = SPECIALS.get((target.__name__, target.__objclass__))
-                    if special is not None:
-                        args, target = (target.__self__, *args), getattr(target.__objclass__, target.__name__)
-                elif special is None and kind is types.BuiltinFunctionType:
-                    special = self._special_method(target)
-                    if special is not None:
-                        args = (target.__self__, *args)
-                if special is not None:
-                    return self._special(special, frame, target, args, kwargs, continuation)
-                in_python = equivalent_of(target, args, False)
-                if in_python is None:
-                    in_python = method_in_python(target) if needs_python((*args, *kwargs.values())) else None
-                    if in_python is None:
-                        break
-                    args = (target.__self__, *args)
-                target = in_python
-                continue
-            if kind is functools.partial:
-                if sources.knows(target):
-                    for name in ("func", "args", "keywords"):
-                        part = sources.read(target, "getattr", name, getattr(target, name))
-                        contents.guard_shallow_contents(part)
-                args, kwargs = (*target.args, *args), {**target.keywords, **kwargs}
-                target = target.func
-                continue
-            if kind is HOST.compiled or "__framefuse__" in kind.__dict__:
-                # Compiled itself, a function or a module: its program is part of this one.
-                sources.guard_type(target)
-                state = sources.read(target, "getattr", "__framefuse__", target.__framefuse__)
-                owner = sources.read(state, "getattr", "owner", state.owner)
-                args = args if owner is None else (owner, *args)
-                target = sources.read(state, "getattr", "function", state.function)
-                continue
-            fixed = sources.holds(target) or not sources.knows(target)  # no fact holds the names in any other
-            if kind is operator.methodcaller and fixed and len(args) == 1 and not kwargs:
-                maker, parts = target.__reduce__()
-                if maker is operator.methodcaller:
-                    target, args = self.machine.attributes.attribute_now(frame, args[0], parts[0]), parts[1:]
-                    continue
-            if is_a(target, type):
-                outcome = self.construct(frame, target, args, kwargs, continuation)
-                if outcome is MISSING:
-                    break
-                return outcome
-            if is_a(target, torch.jit.ScriptModule):
+            reached = self._reach(frame, target, args, kwargs, continuation)
+            if not isinstance(reached, Instead):
                 break
-            if kind is CustomOpDef:
-                target = sources.read(target, "getattr", "_opoverload", target._opoverload)
-                continue
-            if is_a(target, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
-                break
-            if kind is operator.attrgetter and fixed and len(args) == 1 and not kwargs:
-                self.machine.finish(frame, self._get_attributes(frame, target, args[0]), continuation)
-                return None
-            if kind is operator.itemgetter and fixed and len(args) == 1 and not kwargs:
-                if python_method(type(args[0]), "__getitem__") is not None:
-                    target, args = item_getter_, (args[0], *target.__reduce__()[1])
-                    continue
-            if is_pure(target):
-                value = call_pure(self.recorder, target, args, kwargs)
-                if value is MISSING:
-                    target = target.__wrapped__
-                    continue
-                self.machine.finish(frame, value, continuation)
-                return None
-            if is_repeatable(target, args, kwargs, sources):
-                self.machine.finish(frame, call_repeated(self.recorder, target, args, kwargs), continuation)
-                return None
-            method = type_get(kind, "__call__")
-            if type(method) is types.FunctionType and not runs_natively(method):
-                sources.guard_type(target)
-                sources.guard_version(kind)
-                args, target = (target, *args), method
-                continue
-            if type(method) is types.FunctionType and is_a(method, types.FunctionType):
-                args, target = (target, *args), method
-                continue
-            break
+            target, args, kwargs = reached
+        if reached is not MISSING:
+            return reached
         if FORMS.get():
             function, operands = unbound(target, args)
             form = form_of(function, operands, kwargs)
@@ -194,6 +88,134 @@ class Calls:
                 return self.call(frame, form, operands, kwargs, continuation)
         self.machine.natives.call(frame, target, args, kwargs, continuation)
         return None
+
+    def _reach(
+        self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, continuation: Pending | None
+    ) -> Outcome | Instead:
+        """Makes the call, or says which stands for it; MISSING when native code shall do it."""
+        kind = type(target)
+        if kind is types.FunctionType:
+            return self._function(frame, target, args, kwargs, continuation)
+        if kind is types.MethodType:
+            return Instead(target.__func__, (target.__self__, *args), kwargs)
+        if kind in leaves.NATIVE_KINDS:
+            return self._native(frame, target, args, kwargs, continuation)
+        if kind is functools.partial:
+            return self._partial(target, args, kwargs)
+        if kind is HOST.compiled or "__framefuse__" in kind.__dict__:
+            return self._compiled(target, args, kwargs)
+        if is_a(target, type):
+            return self.construct(frame, target, args, kwargs, continuation)
+        return self._instance(frame, target, args, kwargs, continuation)
+
+    def _function(
+        self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, continuation: Pending | None
+    ) -> Outcome | Instead:
+        """A function of Python gets a frame, unless the table or torch's own rules have something in its place."""
+        special = SPECIALS.get(target)
+        if special is not None and takes(target, args, kwargs):
+            return self._special(special, frame, target, args, kwargs, continuation)
+        if leaves.is_transform(target):
+            return self._special(TRANSFORMS[0], frame, target, (target, *args), kwargs, continuation)
+        if is_wrapper(target):
+            return Instead(target.__wrapped__, args, kwargs)
+        if runs_natively(target) and not _is_walked(target):
+            named = NAMED_EQUIVALENTS.get((target.__globals__.get("__name__", ""), target.__name__))
+            return Instead(named[1], args, kwargs) if named is not None and named[0](args, kwargs) else MISSING
+        if target.__code__ is DISPATCH and len(args) == 1 and is_a(args[0], type) and not kwargs:
+            registry = self._registry(target)
+            if registry is not None:
+                return Instead(dispatched, (registry, *args), kwargs)
+        if target in SHORTCUTS and SHORTCUTS[target](self.machine, args, kwargs, continuation):
+            return SWITCH
+        self.recorder.functions.enter(target)
+        entered = enter(target, args, kwargs)
+        if entered.code.missing is not None:
+            self.recorder.kill("opcode", f"{entered.code.missing} in {target.__qualname__}")
+            return MISSING
+        entered.continuation = continuation
+        self.machine.push(entered)
+        return SWITCH
+
+    def _native(
+        self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, continuation: Pending | None
+    ) -> Outcome | Instead:
+        """A function or method of C that has a row in the table, or that Python of ours does the same as."""
+        try:
+            special = SPECIALS.get(target)
+        except TypeError:
+            special = None
+        if special is not None and not takes(target, args, kwargs):
+            return MISSING
+        if special is None and type(target) is types.MethodWrapperType:
+            special = SPECIALS.get((target.__name__, target.__objclass__))
+            if special is not None:
+                args, target = (target.__self__, *args), getattr(target.__objclass__, target.__name__)
+        elif special is None and type(target) is types.BuiltinFunctionType:
+            special = self._special_method(target)
+            if special is not None:
+                args = (target.__self__, *args)
+        if special is not None:
+            return self._special(special, frame, target, args, kwargs, continuation)
+        in_python = equivalent_of(target, args, False)
+        if in_python is not None:
+            return Instead(in_python, args, kwargs)
+        in_python = method_in_python(target) if needs_python((*args, *kwargs.values())) else None
+        return MISSING if in_python is None else Instead(in_python, (target.__self__, *args), kwargs)
+
+    def _partial(self, target: Value, args: Arguments, kwargs: Keywords) -> Instead:
+        sources = self.recorder.sources
+        if sources.knows(target):
+            for name in ("func", "args", "keywords"):
+                part = sources.read(target, "getattr", name, getattr(target, name))
+                self.recorder.contents.guard_shallow_contents(part)
+        return Instead(target.func, (*target.args, *args), {**target.keywords, **kwargs})
+
+    def _compiled(self, target: Value, args: Arguments, kwargs: Keywords) -> Instead:
+        """A function or module that is compiled itself: its program is part of this one."""
+        sources = self.recorder.sources
+        sources.guard_type(target)
+        state = sources.read(target, "getattr", "__framefuse__", target.__framefuse__)
+        owner = sources.read(state, "getattr", "owner", state.owner)
+        function = sources.read(state, "getattr", "function", state.function)
+        return Instead(function, args if owner is None else (owner, *args), kwargs)
+
+    def _instance(
+        self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, continuation: Pending | None
+    ) -> Outcome | Instead:
+        """An object that can be called: of ``operator``, of torch, of ``functools``, or by a ``__call__`` of Python."""
+        kind, sources = type(target), self.recorder.sources
+        if kind is CustomOpDef:
+            return Instead(sources.read(target, "getattr", "_opoverload", target._opoverload), args, kwargs)
+        if is_a(target, (torch.jit.ScriptModule, torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
+            return MISSING
+        fixed = sources.holds(target) or not sources.knows(target)  # no fact holds the names in any other
+        if fixed and len(args) == 1 and not kwargs:
+            if kind is operator.methodcaller:
+                maker, parts = target.__reduce__()
+                if maker is operator.methodcaller:
+                    return Instead(self.machine.attributes.attribute_now(frame, args[0], parts[0]), parts[1:], kwargs)
+            if kind is operator.attrgetter:
+                self.machine.finish(frame, self._get_attributes(frame, target, args[0]), continuation)
+                return None
+            if kind is operator.itemgetter and python_method(type(args[0]), "__getitem__") is not None:
+                return Instead(item_getter_, (args[0], *target.__reduce__()[1]), kwargs)
+        if is_pure(target):
+            value = call_pure(self.recorder, target, args, kwargs)
+            if value is MISSING:
+                return Instead(target.__wrapped__, args, kwargs)
+            self.machine.finish(frame, value, continuation)
+            return None
+        if is_repeatable(target, args, kwargs, sources):
+            self.machine.finish(frame, call_repeated(self.recorder, target, args, kwargs), continuation)
+            return None
+        method = type_get(kind, "__call__")
+        if type(method) is not types.FunctionType:
+            return MISSING
+        if not runs_natively(method):
+            sources.guard_type(target)
+            sources.guard_version(kind)
+        return Instead(method, (target, *args), kwargs)
 
     def _registry(self, function: types.FunctionType) -> Value:
         """The table of a ``functools.singledispatch`` whose ``dispatch`` this is, if it has no abstract classes: what
