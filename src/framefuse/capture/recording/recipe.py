@@ -8,6 +8,7 @@ import operator
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -123,63 +124,31 @@ class Recipes:
         return build
 
     def _build_object(self, value: Value, kind: type, number: int) -> object:
-        build = self.build
-        if kind is tuple or kind is list:
-            return Build(kind.__name__, None, tuple([build(part) for part in value]), None, number)
-        if kind is set or kind is frozenset:
-            return Build(kind.__name__, None, self._members(value), None, number)
-        if kind is dict:
-            return Build("dict", None, self._pairs(value), None, number)
-        if kind is slice:
-            return Build("slice", None, (build(value.start), build(value.stop), build(value.step)), None, number)
-        if kind is range:
-            return Build("range", None, (build(value.start), build(value.stop), build(value.step)), None, number)
+        build, is_made = self.build, self.recorder.sources.is_made
+        maker = MAKERS.get(kind)
+        if maker is not None:
+            return maker(self, value, number)
         if is_a(value, tuple):
-            if self.recorder.sources.is_made(kind):
-                return tuple_recipe(self, value, number)
-            return self._tuple(value, kind, number)
-        if kind is types.FunctionType and self.recorder.sources.is_made(value):
+            return tuple_recipe(self, value, number) if is_made(kind) else self._tuple(value, kind, number)
+        if kind is types.FunctionType and is_made(value):
             return self._function(value, number)
-        if kind is types.CellType:
-            self.cells.append(value)
-            return Build("cell", None, tuple([build(part) for part in cell_contents(value)]), None, number)
-        if kind is InterpretedGenerator:
-            if value.state != "new":
-                return self.refuse("a generator that has begun")
-            return Build("called", None, tuple([build(part) for part in call_of(value)]), None, number)
-        if kind is RangeIterator:
-            left = Build("range", None, (build(value.at), build(value.stop), build(value.step)))
-            return Build("call", iter, (left,), None, number)
         if kind in SEQUENCE_ITERATORS:
             make, args, position = reduced(value)
             if not position:
-                return Build("call", make, tuple([build(part) for part in args]), None, number)
-        if kind is FrameView:
-            return self.refuse("a frame of the call")
-        if kind is functools.partial:
-            parts = (value.func, value.args, value.keywords, vars(value))
-            return Build("partial", None, tuple([build(part) for part in parts]), None, number)
-        if kind is types.MethodType:
-            if type(value.__self__) in (RangeIterator, InterpretedGenerator):  # others stand for these outside
-                return Build("call", getattr, (build(value.__self__), value.__func__.__name__), None, number)
-            return Build("method", None, (build(value.__func__), build(value.__self__)), None, number)
-        if is_a(value, type) and self.recorder.sources.is_made(value):
+                return Build("call", make, self._all(args), None, number)
+        if is_a(value, type) and is_made(value):
             return class_recipe(self, value, number)
-        if id(value) in LASTING:
+        if id(value) in LASTING or (kind.__module__ == "typing" and self._says_types(value)):
             return Build("const", value)
         if is_a(value, GROUPS) and value is torch.distributed.group.WORLD:
             return Build("call", world, (), None, number)
         if kind in VIEW_OBJECTS:
             return Build("call", VIEW_OBJECTS[kind], (build(dict_behind(value)),), None, number)
         if kind in GETTERS and value.__reduce__()[0] is kind:
-            return Build("call", kind, tuple([build(part) for part in value.__reduce__()[1]]), None, number)
-        if kind is contextvars.Token:
-            return self._token(value, number)
-        if kind.__module__ == "typing" and self._says_types(value):
-            return Build("const", value)
+            return Build("call", kind, self._all(value.__reduce__()[1]), None, number)
         if kind in DESCRIPTORS:
             return descriptor_recipe(self, value, number)
-        if is_bound(value) or (is_a(value, BOUND_KINDS) and self.recorder.sources.is_made(value.__self__)):
+        if is_bound(value) or (is_a(value, BOUND_KINDS) and is_made(value.__self__)):
             unbound = taken_apart(value)
             if unbound is None:
                 return self.refuse(f"the method {value.__name__} of a {type(value.__self__).__name__}")
@@ -187,12 +156,50 @@ class Recipes:
         if is_numpy_number(value):
             return Build("call", kind, (value.item(),), None, number)
         if is_a(value, CODE_LIKE):
-            if not _lasting(value):
-                return self.refuse(f"a {kind.__name__} made during the call")
-            return Build("const", value)
+            return Build("const", value) if _lasting(value) else self.refuse(f"a {kind.__name__} made during the call")
         if _of_module(value):
             return Build("const", value)
         return self._instance(value, kind, number)
+
+    def _all(self, values: Iterable[Value]) -> tuple[object, ...]:
+        return tuple([self.build(value) for value in values])
+
+    def _ordered(self, value: tuple[Value, ...] | list[Value], number: int) -> object:
+        return Build(type(value).__name__, None, self._all(value), None, number)
+
+    def _unordered(self, value: set[Value] | frozenset[Value], number: int) -> object:
+        return Build(type(value).__name__, None, self._members(value), None, number)
+
+    def _dict(self, value: dict[Value, Value], number: int) -> object:
+        return Build("dict", None, self._pairs(value), None, number)
+
+    def _bounds(self, value: slice | range, number: int) -> object:
+        return Build(type(value).__name__, None, self._all((value.start, value.stop, value.step)), None, number)
+
+    def _cell(self, value: types.CellType, number: int) -> object:
+        self.cells.append(value)
+        return Build("cell", None, self._all(cell_contents(value)), None, number)
+
+    def _generator(self, value: InterpretedGenerator, number: int) -> object:
+        if value.state != "new":
+            return self.refuse("a generator that has begun")
+        return Build("called", None, self._all(call_of(value)), None, number)
+
+    def _range_iterator(self, value: RangeIterator, number: int) -> object:
+        left = Build("range", None, self._all((value.at, value.stop, value.step)))
+        return Build("call", iter, (left,), None, number)
+
+    def _frame(self, value: FrameView, number: int) -> object:
+        return self.refuse("a frame of the call")
+
+    def _partial(self, value: functools.partial[Value], number: int) -> object:
+        parts = self._all((value.func, value.args, value.keywords, vars(value)))
+        return Build("partial", None, parts, None, number)
+
+    def _method(self, value: types.MethodType, number: int) -> object:
+        if type(value.__self__) in (RangeIterator, InterpretedGenerator):  # others stand for these outside
+            return Build("call", getattr, (self.build(value.__self__), value.__func__.__name__), None, number)
+        return Build("method", None, self._all((value.__func__, value.__self__)), None, number)
 
     def _says_types(self, value: Value) -> bool:
         """Whether a type of ``typing`` names none that the call made: nothing about it changes."""
@@ -215,7 +222,7 @@ class Recipes:
             return self.refuse(f"a {kind.__name__}")
         state = getattr(value, "__dict__", None)
         base = Build("dict", None, self._pairs(state)) if state else None
-        return Build("namedtuple", kind, tuple([self.build(part) for part in elements(value)]), base, number)
+        return Build("namedtuple", kind, self._all(elements(value)), base, number)
 
     def _function(self, value: types.FunctionType, number: int) -> object:
         """A function made during the call: code and globals last, the rest is made again."""
@@ -240,7 +247,7 @@ class Recipes:
             if id(cell) not in numbers:
                 builds.append(self.build(cell))
                 continue
-            held = tuple([self.build(part) for part in cell_contents(cell)])
+            held = self._all(cell_contents(cell))
             builds.append(Build("cell", None, held, None, numbers[id(cell)]))
         return Build("tuple", None, tuple(builds))
 
@@ -298,7 +305,7 @@ class Recipes:
             base = Build("dict", None, self._pairs(value))
         elif is_a(value, (list, deque)):
             own: Value = list if is_a(value, list) else deque
-            base = Build("list", None, tuple([self.build(part) for part in own.__iter__(value)]))
+            base = Build("list", None, self._all(own.__iter__(value)))
         elif is_a(value, set):
             base = Build("set", None, self._members(value))
         state = {**(getattr(value, "__dict__", None) or {}), **slots_of(value), **_own_state(value)}
@@ -308,6 +315,23 @@ class Recipes:
         return Build("object", kind, pairs, base, number)
 
 
+# The recipe of an object whose class is exactly this.
+MAKERS: dict[type, Callable[[Recipes, Value, int], object]] = {
+    tuple: Recipes._ordered,
+    list: Recipes._ordered,
+    set: Recipes._unordered,
+    frozenset: Recipes._unordered,
+    dict: Recipes._dict,
+    slice: Recipes._bounds,
+    range: Recipes._bounds,
+    types.CellType: Recipes._cell,
+    types.MethodType: Recipes._method,
+    InterpretedGenerator: Recipes._generator,
+    RangeIterator: Recipes._range_iterator,
+    FrameView: Recipes._frame,
+    functools.partial: Recipes._partial,
+    contextvars.Token: Recipes._token,
+}
 GROUPS: tuple[type, ...] = (torch.distributed.ProcessGroup,) if torch.distributed.is_available() else ()
 
 
