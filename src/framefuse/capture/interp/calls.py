@@ -152,9 +152,10 @@ class Calls:
             if special is not None:
                 args, target = (target.__self__, *args), getattr(target.__objclass__, target.__name__)
         elif special is None and type(target) is types.BuiltinFunctionType:
-            special = self._special_method(target)
+            of_class = self._method_of_class(target)
+            special = SPECIALS.get(of_class)
             if special is not None:
-                args = (target.__self__, *args)
+                args, target = (target.__self__, *args), of_class
         if special is not None:
             return self._special(special, frame, target, args, kwargs, continuation)
         in_python = equivalent_of(target, args, False)
@@ -241,15 +242,17 @@ class Calls:
             given.append(value)
         return given[0] if len(given) == 1 else tuple(given)
 
-    def _special_method(self, method: types.BuiltinFunctionType) -> Special | None:
-        """What is done in place of a bound method of C whose row stands at the method of its class."""
+    def _method_of_class(self, method: types.BuiltinFunctionType) -> Value:
+        """The method of its class at which the row of a bound method of C stands, if one may; it takes ``self`` first,
+        by a row and without.
+        """
         holder = method.__self__
         if type(holder) in OF_THEIR_CLASS:
-            return SPECIALS.get(getattr(type(holder), method.__name__))
+            return getattr(type(holder), method.__name__)
         if method.__name__ == "as_subclass" and is_a(holder, torch.Tensor):
-            return SPECIALS.get(torch.Tensor.as_subclass)
+            return torch.Tensor.as_subclass
         if method.__name__ == "__subclasses__" and is_a(holder, type):
-            return SPECIALS.get(type.__subclasses__)
+            return type.__subclasses__
         return None
 
     def _special(
