@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from benchmarks.harness.bars import plot_times_eager
 from benchmarks.harness.compilers import COMPILERS
 from benchmarks.harness.report import Field, Row, Say, Value
-from benchmarks.harness.timing import Column, interleaved, passes_within, timed
+from benchmarks.harness.timing import Column, figures, interleaved, passes_within, timed
 from benchmarks.starting.first_call import in_fresh_process
 from benchmarks.zoo.zoo import MODELS, MissingLibrary
 
@@ -123,9 +123,7 @@ def measure(name: str, compilers: Sequence[str], seconds: float, fresh: bool, sa
         columns[compiler] = Column(function, inputs)
     say(f"{model.title}: {len(columns)} columns in turn")
     medians = interleaved(columns, passes_within(seconds, columns, device=device), device)
-    row.update({f"{column}_ms": median * 1e3 for column, median in medians.items()})
-    row["times_eager"] = medians["eager"] / medians["framefuse"]
-    row["times_torch"] = medians["torch"] / medians["framefuse"] if "torch" in medians else None
+    row |= figures(medians)
     return row
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 
 Arguments = tuple[Any, ...]
+MOST_IN_A_ROW = 100
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,26 @@ def interleaved(columns: Mapping[str, Column], passes: int, device: str = "cpu",
             for name in names[first:] + names[:first]:
                 samples[name] += [one_pass(piece, device) for piece in pieces[name]]
     return {name: statistics.median(taken) for name, taken in samples.items()}
+
+
+def in_turns(
+    functions: Mapping[str, Callable[..., object]], arguments: Arguments, rounds: int, sample: float, device: str
+) -> dict[str, float]:
+    """Median seconds a call of each function on the same inputs, after a round that counts for nothing. On a GPU a
+    sample is calls in a row that the slowest takes ``sample`` seconds for: long beside the wait for their end.
+    """
+    once = max(one_pass(Column(function, [arguments]), device) for function in functions.values())
+    calls = 1 if device == "cpu" else max(1, min(MOST_IN_A_ROW, math.ceil(sample / once)))
+    columns = {name: Column(function, [arguments] * calls) for name, function in functions.items()}
+    interleaved(columns, 1, device)
+    return interleaved(columns, rounds, device, block=calls)
+
+
+def figures(medians: Mapping[str, float]) -> dict[str, float | None]:
+    """The columns of a row: milliseconds of each contestant, and how many times faster framefuse is than others."""
+    ours, beside = medians["framefuse"], medians.get("torch")
+    times = {"times_eager": medians["eager"] / ours, "times_torch": None if beside is None else beside / ours}
+    return {f"{name}_ms": seconds * 1e3 for name, seconds in medians.items()} | times
 
 
 def timed(function: Callable[..., object], arguments: Arguments, device: str = "cpu") -> float:

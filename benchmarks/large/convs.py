@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,13 +15,13 @@ from torch import Tensor, nn
 from benchmarks.harness.compilers import COMPILERS
 from benchmarks.harness.heat_map import heat_map
 from benchmarks.harness.report import Field, Row, Say, Value, number
-from benchmarks.harness.timing import Column, interleaved, one_pass
+from benchmarks.harness.timing import Column, figures, in_turns, one_pass
 from benchmarks.large.conv_programs import Program, programs
 from benchmarks.large.matrix import findings as findings  # every loss by name, as of single kernels
 from benchmarks.zoo.zoo import MissingLibrary
 
 ROUNDS = 5
-SAMPLE = 0.05  # seconds of calls in a row on a GPU: long beside the wait for their end
+SAMPLE = 0.05  # seconds of calls in a row on a GPU
 GIB = 2**30
 PRECISIONS = ("float32", "tf32", "bfloat16")
 WAYS = ("inference", "training")
@@ -181,14 +180,7 @@ def _measured(
             row |= {"first_s": first, "equal": wrong or "yes"}
         functions[compiler] = compiled
     say(f"{case.name}: in turn")
-    once = one_pass(Column(functions["eager"], [(x,)]), device)
-    calls = 1 if device == "cpu" else max(1, min(100, math.ceil(SAMPLE / once)))
-    columns = {name: Column(function, [(x,)] * calls) for name, function in functions.items()}
-    interleaved(columns, 1, device)  # warm-up
-    medians = interleaved(columns, ROUNDS, device, block=calls)
-    row |= {f"{name}_ms": seconds * 1e3 for name, seconds in medians.items()}
-    row["times_eager"] = medians["eager"] / medians["framefuse"]
-    row["times_torch"] = medians["torch"] / medians["framefuse"] if "torch" in medians else None
+    row |= figures(in_turns(functions, (x,), ROUNDS, SAMPLE, device))
     if device != "cpu":
         row |= {f"{name}_gib": peak(functions[name], x) for name in ("eager", "framefuse")}
     return row

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from benchmarks.harness.compilers import COMPILERS
 from benchmarks.harness.report import Field, Row, Say, Value
-from benchmarks.harness.timing import Column, interleaved, threads
+from benchmarks.harness.timing import Column, figures, interleaved, threads
 
 PASSES = 15
 IN_A_ROW = 20  # calls of a sample on a GPU: one alone would be as short as the wait for its end
@@ -142,9 +142,7 @@ def measure(case: Kernel, compilers: Sequence[str], passes: int, say: Say, devic
         copied = 2 * x.nbytes / medians.pop("copy")
     shape = " x ".join(map(str, case.shape))
     row: dict[str, Value] = {"kernel": case.name, "shape": shape, "threads": case.threads}
-    row.update({f"{name}_ms": seconds * 1e3 for name, seconds in medians.items()})
-    row["times_eager"] = medians["eager"] / medians["framefuse"]
-    row["times_torch"] = medians["torch"] / medians["framefuse"] if "torch" in medians else None
+    row |= figures(medians)
     if case.moves:
         row["gigabytes"] = case.moves * x.nbytes / medians["framefuse"] / 1e9
         row["of_copy"] = case.moves * x.nbytes / medians["framefuse"] / copied

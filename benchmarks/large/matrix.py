@@ -14,11 +14,11 @@ from torch import Tensor
 from benchmarks.harness.compilers import COMPILERS
 from benchmarks.harness.heat_map import heat_map
 from benchmarks.harness.report import Field, Row, Say, Value, number
-from benchmarks.harness.timing import Column, interleaved, one_pass
+from benchmarks.harness.timing import Column, figures, in_turns, one_pass
 from benchmarks.large.matrix_cases import Case, Inputs, cases
 
 PASSES = 7
-SAMPLE = 0.01  # seconds of calls in a row on a GPU: long beside the wait for their end
+SAMPLE = 0.01  # seconds of calls in a row on a GPU
 LOSS = 0.98
 
 TITLE = "The matrix of large kernels, milliseconds"
@@ -110,16 +110,9 @@ def measure(case: Case, compilers: Sequence[str], say: Say, device: str) -> Row:
     del expected
     say(f"{case.name}: in turn")
     source, target = inputs[0].detach(), torch.empty_like(inputs[0]).detach()
-    once = one_pass(Column(eager, [inputs]), device)
-    calls = 1 if device == "cpu" else max(1, min(100, math.ceil(SAMPLE / once)))
-    columns = {name: Column(function, [inputs] * calls) for name, function in functions.items()}
-    columns["copy"] = Column(target.copy_, [(source,)] * calls)
-    interleaved(columns, 1, device)  # warm-up
-    medians = interleaved(columns, PASSES, device, block=calls)
+    medians = in_turns({**functions, "copy": lambda *_: target.copy_(source)}, inputs, PASSES, SAMPLE, device)
     copied = 2 * inputs[0].nbytes / medians.pop("copy")
-    row |= {f"{name}_ms": seconds * 1e3 for name, seconds in medians.items()}
-    row["times_eager"] = medians["eager"] / medians["framefuse"]
-    row["times_torch"] = medians["torch"] / medians["framefuse"] if "torch" in medians else None
+    row |= figures(medians)
     row["of_copy"] = moved / medians["framefuse"] / copied
     return row
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from benchmarks.harness.compilers import COMPILERS
 from benchmarks.harness.processes import Failed, Process, reason
 from benchmarks.harness.report import Field, Row, Say, Value, number
-from benchmarks.harness.timing import Column, interleaved, one_pass
+from benchmarks.harness.timing import Column, figures, in_turns, one_pass
 from benchmarks.large.matrix import nested
 from benchmarks.programs import (
     convolution_chains,
@@ -34,7 +34,7 @@ from benchmarks.programs.program import PROGRAMS, Program, converted
 FILES = (operators, shapes_and_positions, product_chains, convolution_chains, scan_chains, nets, transformers)
 LEVELS = {1: "single operators", 2: "short chains", 3: "whole nets"}
 ROUNDS = 5
-SAMPLE = 0.015  # seconds of calls in a row on a GPU: long beside the wait for their end
+SAMPLE = 0.015  # seconds of calls in a row on a GPU
 SLOWER, BEHIND = 0.98, 0.98  # of eager's speed and of torch.compile's, below which a program is a loss
 # How far from float64 results may be, as parts of their norm, even where eager's are nearer; and how many elements of
 # whole numbers may differ, as where two values round to one.
@@ -166,15 +166,7 @@ def timed(ready: Ready, device: str) -> Row:
     if "framefuse" not in ready.functions:
         return ready.row
     arguments = ready.program.arguments(device, 1)
-    once = max(one_pass(Column(function, [arguments]), device) for function in ready.functions.values())
-    calls = 1 if device == "cpu" else max(1, min(100, math.ceil(SAMPLE / once)))
-    columns = {name: Column(function, [arguments] * calls) for name, function in ready.functions.items()}
-    interleaved(columns, 1, device)  # warm-up
-    medians = interleaved(columns, ROUNDS, device, block=calls)
-    row = ready.row | {f"{name}_ms": seconds * 1e3 for name, seconds in medians.items()}
-    row["times_eager"] = medians["eager"] / medians["framefuse"]
-    row["times_torch"] = medians["torch"] / medians["framefuse"] if "torch" in medians else None
-    return row
+    return ready.row | figures(in_turns(ready.functions, arguments, ROUNDS, SAMPLE, device))
 
 
 def steps(compilers: Sequence[str], chosen: Chosen) -> int:
