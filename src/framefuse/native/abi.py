@@ -499,6 +499,7 @@ FALLBACKS: dict[str, Callable[..., Any]] = {
     "modified": autograd_nodes.modified,
     "first_only": autograd_nodes.first_only,
     "wanted": autograd_nodes.wanted,
+    "compared_wanted": autograd_nodes.compared_wanted,
     "detach": torch._C.TensorBase.detach,
     "keeps_graph": torch._C._autograd._get_current_graph_task_keep_graph,
 }

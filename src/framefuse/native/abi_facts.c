@@ -112,7 +112,8 @@ PyObject *abi_initialise_py(PyObject *Py_UNUSED(module), PyObject *facts)
     ADDRESS(hooks_state, "hooks_state");
     ADDRESS(anomaly_flag, "anomaly_flag");
     ADDRESS(keeps_graph, "keeps_graph");
-    ADDRESS(wants, "wants");
+    OFFSET(edges, "edges");
+    OFFSET(edge_bytes, "edge_bytes");
     ADDRESS(graph_task, "graph_task");
     ADDRESS(tls_included_flip, "tls_included_flip");
     ADDRESS(tls_excluded_flip, "tls_excluded_flip");

@@ -260,14 +260,10 @@ static PyObject *attach_call(PyObject *object, PyObject *const *args, size_t fla
 /* Which inputs want a gradient, as the bits of an int. */
 static PyObject *wanted_by(const Attach *attach, PyObject *node)
 {
-    if (!abi_knows_wants()) {
-        PyObject *count = PyLong_FromSsize_t(attach->inputs);
-        PyObject *found = count ? abi_call("wanted", (PyObject *[]){node, count}, 2) : NULL;
-        Py_XDECREF(count);
-        return found;
-    }
     if (LIKELY(!abi_wants_some()))
         return Py_NewRef(attach->wanted);
+    if (UNLIKELY(!abi_reads_wants()))
+        return abi_ask_wants(node, attach->inputs);
     PyObject *bits = PyLong_FromLong(0), *width = PyLong_FromLong(32);
     for (Py_ssize_t from = (attach->inputs - 1) / 32 * 32; bits && width && from >= 0; from -= 32) {
         unsigned long word = 0;

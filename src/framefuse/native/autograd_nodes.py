@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import itertools
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -136,6 +137,16 @@ def wanted(node: Any, count: int) -> int:
     return (1 << count) - 1 if asked == there else sum(1 << place for place, want in enumerate(asked) if want)
 
 
+def compared_wanted(node: Any, count: int) -> tuple[int, int]:
+    """The same, and how well that shows that native code reads the engine's table rightly: 0 where it would read
+    another answer, much where an input was not wanted.
+    """
+    found = wanted(node, count)
+    there = sum(1 << place for place, (child, _) in enumerate(node.next_functions[:count]) if child is not None)
+    same = read_wanted(node, count, EDGES) == found & there
+    return found, 0 if not same else PROOF if there & ~found else 1
+
+
 def _executes(node: Any) -> bool:
     try:
         return bool(torch._C._will_engine_execute_node(node))
@@ -213,6 +224,8 @@ def anomaly_flag(libraries: Libraries) -> int:
 
 MARK = 0x5A17_0BAD_CAFE_2A3D
 NODES = 8  # of one alone another word may point a little before its C++ node, where the heap happened to have room
+NODE_BYTES = 512  # that a C++ node has at least, with its allocation: it is read up to there, where memory is
+EDGE_BYTES = (16, 24)  # of a pointer to a node, in some versions what shares it, and the number of its input
 
 
 def _places(node: Any, mark: int) -> set[int]:
@@ -228,20 +241,92 @@ def _places(node: Any, mark: int) -> set[int]:
     return offsets
 
 
+def _edge_places(offset: int) -> set[tuple[int, int]]:
+    """Where a C++ node has the vector of its edges, and the bytes of each: of one with two, the vector begins with both
+    nodes and ends behind.
+    """
+    with torch.enable_grad():
+        ends = [_applied(), _applied()]
+        between = _First.apply(*ends)
+    targets = [word_at(id(end.grad_fn) + offset) for end in ends]
+    here = word_at(id(between.grad_fn) + offset)
+    places = set()
+    with Peek() as peek:
+        seen = next((found for size in range(NODE_BYTES, 0, -64) if (found := peek(here, size))), b"")
+        words = [int.from_bytes(seen[i : i + 8], sys.byteorder) for i in range(0, len(seen), 8)]
+        for place, (begin, end) in enumerate(itertools.pairwise(words)):
+            size = (end - begin) // 2
+            edges = peek(begin, 2 * size) if size in EDGE_BYTES and 0x10000 < begin < 1 << 47 else None
+            if edges and [int.from_bytes(edges[i : i + 8], sys.byteorder) for i in (0, size)] == targets:
+                places.add((8 * place, size))
+    return places
+
+
 def edges(libraries: Libraries) -> dict[str, int]:
-    """Where a Python node has its C++ node, and the functions that say which of its inputs the engine wants."""
-    wants = Libraries.find(libraries.cpu, "_ZNK5torch8autograd4Node26task_should_compute_outputEm")
-    task = Libraries.find(libraries.cpu, "_ZN5torch8autograd32get_current_graph_task_exec_infoEv")
-    wants.restype, wants.argtypes, task.restype = ctypes.c_bool, [ctypes.c_void_p, ctypes.c_size_t], ctypes.c_void_p
-    nodes = [_applied().grad_fn]
-    offsets = _places(nodes[0], MARK)
-    while len(offsets) > 1 and len(nodes) < NODES:
-        nodes.append(_applied().grad_fn)
-        offsets &= _places(nodes[-1], MARK + len(nodes))
+    """Where a Python node has its C++ node, where that has its edges, the bytes of each, and the function that gives
+    the table of what the engine runs.
+
+    No probe could see that table, for which the engine has to run: ``compared_wanted`` reads it first.
+    """
+    task = Libraries.find(libraries.cpu, TABLE)
+    task.restype = ctypes.c_void_p
+    kept = [_applied()]  # some versions of torch free the C++ node with the tensor
+    offsets = _places(kept[0].grad_fn, MARK)
+    while len(offsets) > 1 and len(kept) < NODES:
+        kept.append(_applied())
+        offsets &= _places(kept[-1].grad_fn, MARK + len(kept))
     if len(offsets) != 1:
         raise Unknown(f"{len(offsets)} candidates")
     (offset,) = offsets
-    here = word_at(id(nodes[-1]) + offset)
-    if wants(here, 0) is not True or wants(here, 1) is not False or task() is not None:
-        raise Unknown("the engine answers otherwise")
-    return {"node": offset, "wants": Libraries.address(wants), "graph_task": Libraries.address(task)}
+    places = _edge_places(offset)
+    if len(places) != 1 or task() is not None:
+        raise Unknown(f"{len(places)} candidates for the edges")
+    ((place, size),) = places
+    EDGES.update({"node": offset, "edges": place, "edge_bytes": size, "graph_task": Libraries.address(task)})
+    return dict(EDGES)
+
+
+EDGES: dict[str, int] = {}  # what the last probe found
+TABLE = "_ZN5torch8autograd32get_current_graph_task_exec_infoEv"
+PROOF = 8  # of equal answers, after which native code is trusted with them
+
+
+def read_wanted(node: Any, count: int, facts: Mapping[str, int]) -> int | None:
+    """What native code would read of the engine's table for ``wanted``, each word by way of the kernel; None where that
+    refuses. The table is one of libstdc++: chains of buckets, how many, a link, a count; and its entries a link, the
+    node, a byte that says yes, and a pointer that does.
+    """
+    table = ctypes.PYFUNCTYPE(ctypes.c_void_p)(facts["graph_task"])()
+    with Peek() as peek:
+
+        def words(address: int, number: int) -> list[int]:
+            seen = peek(address, 8 * number) if 0x10000 < address < 1 << 47 else None
+            if seen is None:
+                raise Unknown("no memory")
+            return [int.from_bytes(seen[i : i + 8], sys.byteorder) for i in range(0, len(seen), 8)]
+
+        def runs(target: int, chains: int, number: int) -> bool:
+            (before,) = words(chains + 8 * (target % number), 1)
+            entry = words(before, 1)[0] if before else 0
+            for _ in range(ENTRIES):
+                if not entry:
+                    return False
+                entry, key, needed, captures = words(here := entry, 4)
+                if key == target:
+                    return bool(needed & 0xFF) or captures != 0
+                if key % number != target % number:
+                    return False
+            raise Unknown(f"a chain without an end at {here:#x}")
+
+        try:
+            (begin,) = words(word_at(id(node) + facts["node"]) + facts["edges"], 1)
+            chains, number, _, entries = words(table or 0, 4)
+            if not 0 < entries < 1 << 32 or not 0 < number < 1 << 32:
+                return None
+            asked = [words(begin + facts["edge_bytes"] * place, 1)[0] for place in range(count)]
+            return sum(1 << place for place, target in enumerate(asked) if target and runs(target, chains, number))
+        except Unknown:
+            return None
+
+
+ENTRIES = 1 << 16  # of one chain

@@ -362,24 +362,59 @@ int abi_keeps_graph(void)
     return kept;
 }
 
-/* A walk of the whole graph has no table of what to run; that table starts with two words of libstdc++'s hash table,
-   and its count comes fourth. */
-bool abi_knows_wants(void)
-{
-    return abi.wants && abi.graph_task && abi.node >= 0;
-}
-
+/* A walk of the whole graph has no entries in the table of what to run, one of libstdc++: chains, how many, a link, and
+   the count of entries. */
 bool abi_wants_some(void)
 {
-    if (!abi_knows_wants())
-        return false;
+    if (UNLIKELY(!abi.graph_task))
+        return true;
     const size_t *table = abi.graph_task();
     return table && table[3];
 }
 
+/* No probe could see entries, for which the engine has to run: Python is asked too, until its answers have shown that
+   what is read here is the same. */
+enum { PROOF = 8 };
+static unsigned compared; /* the generation in which that was shown */
+
+bool abi_reads_wants(void) { return compared == abi.generation && abi.edges >= 0; }
+
+PyObject *abi_ask_wants(PyObject *node, Py_ssize_t inputs)
+{
+    static unsigned generation;
+    static long shown;
+    bool compares = abi.graph_task && abi.node >= 0 && abi.edges >= 0 && abi.edge_bytes > 0;
+    PyObject *count = PyLong_FromSsize_t(inputs);
+    PyObject *found = count ? abi_call(compares ? "compared_wanted" : "wanted", (PyObject *[]){node, count}, 2) : NULL;
+    Py_XDECREF(count);
+    if (!found || !compares)
+        return found;
+    PyObject *bits = NULL;
+    long proof = 0;
+    if (PyArg_ParseTuple(found, "Ol", &bits, &proof))
+        Py_INCREF(bits);
+    Py_DECREF(found);
+    shown = generation == abi.generation ? shown + proof : proof;
+    generation = abi.generation;
+    if (bits && !proof)
+        abi.edges = -1;
+    else if (bits && shown >= PROOF)
+        compared = abi.generation;
+    return bits;
+}
+
+/* An entry is a link, the node, a byte that says yes, and a pointer that does; an edge begins with its node. */
 bool abi_wants(PyObject *node, Py_ssize_t input)
 {
-    return abi.wants(*(void **)((char *)node + abi.node), (size_t)input);
+    const char *here = *(char **)((char *)node + abi.node);
+    uintptr_t target = *(uintptr_t *)(*(char **)(here + abi.edges) + input * abi.edge_bytes);
+    const uintptr_t *table = (const uintptr_t *)abi.graph_task();
+    uintptr_t **chains = (uintptr_t **)table[0], count = table[1], *entry = chains[target % count];
+    entry = target && entry ? (uintptr_t *)entry[0] : NULL;
+    for (; entry && entry[1] % count == target % count; entry = (uintptr_t *)entry[0])
+        if (entry[1] == target)
+            return (entry[2] & 0xff) || entry[3];
+    return false;
 }
 
 /* ---- making tensors ---- */

@@ -46,7 +46,8 @@ typedef struct {
 
     /* offsets in bytes, -1 unknown */
     Py_ssize_t handle, key_set, dtype, ndim, sizes, strides, autograd_meta, version_pointer, version_count;
-    Py_ssize_t node; /* of an autograd node written in Python: its C++ node */
+    Py_ssize_t node;  /* of an autograd node written in Python: its C++ node */
+    Py_ssize_t edges, edge_bytes; /* of a C++ node: the vector of its edges; the size of each */
 
     /* stable C functions */
     int32_t (*get_sizes)(Handle, int64_t **), (*get_strides)(Handle, int64_t **), (*get_dim)(Handle, int64_t *);
@@ -77,7 +78,6 @@ typedef struct {
     const uint64_t *(*hooks_state)(void);
     const volatile bool *anomaly_flag;
     bool (*keeps_graph)(void);
-    bool (*wants)(const void *, size_t);
     const size_t *(*graph_task)(void);
     void *tls_library; /* libc10, for the per-thread address of the key sets; NULL unknown */
     uint64_t tls_included_flip, tls_excluded_flip;
@@ -122,9 +122,10 @@ int abi_anomaly(void);
 int abi_hooks_active(void);
 /* whether the graph that the engine walks now is kept; the same */
 int abi_keeps_graph(void);
-bool abi_knows_wants(void); /* else a Python fallback tells which gradients are wanted */
-bool abi_wants_some(void);                                 /* whether the engine may leave out some inputs of a node */
+bool abi_wants_some(void);  /* whether the engine may leave out some inputs of a node */
+bool abi_reads_wants(void); /* whether `abi_wants` tells which; else `abi_ask_wants` gives all of a node as bits */
 bool abi_wants(PyObject *node, Py_ssize_t input);
+PyObject *abi_ask_wants(PyObject *node, Py_ssize_t inputs);
 
 bool abi_grad_enabled(void);
 void abi_set_grad_enabled(bool on);

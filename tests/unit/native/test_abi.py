@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import framefuse
 from framefuse import _native
 from framefuse.guards.check import Hit, Miss, check
 from framefuse.ir import dtypes
@@ -267,20 +268,6 @@ def test_the_extension_imports_without_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def numbered() -> bool:
-    """Whether this torch numbers nodes of functions: without it their inputs are asked about in Python."""
-    try:
-        autograd_nodes._applied().grad_fn._set_sequence_nr(7)
-    except RuntimeError:
-        return False
-    return True
-
-
-UNNUMBERED = torch.__version__ < "2.13" and not numbered()
-NUMBERED = pytest.mark.skipif(UNNUMBERED, reason="this torch does not number nodes of functions")
-
-
-@NUMBERED
 @pytest.mark.parametrize("nodes", [1, 3])
 def test_a_word_beside_the_node_is_told_apart(monkeypatch, nodes):
     """What lies on the heap may make several words of a node point near its C++ node; those of other nodes do not."""
@@ -295,7 +282,6 @@ def test_a_word_beside_the_node_is_told_apart(monkeypatch, nodes):
     assert len(asked) == nodes + 1 == len(set(asked))
 
 
-@NUMBERED
 def test_words_that_stay_candidates_are_not_trusted(monkeypatch):
     real = autograd_nodes._places
     monkeypatch.setattr(autograd_nodes, "_places", lambda node, mark: real(node, mark) | {24})
@@ -304,3 +290,46 @@ def test_words_that_stay_candidates_are_not_trusted(monkeypatch):
     finally:
         monkeypatch.undo()
         assert "edges" in abi.initialise()
+
+
+def walks(count: int, *asked: str) -> None:
+    """Compares gradients of a compiled product with eager's, in so many walks that ask for some of them."""
+    function = framefuse.compile(lambda x, w: (x * w).sin())
+    values = {"x": torch.randn(3, requires_grad=True), "w": torch.randn(3, requires_grad=True)}
+    wanted = [values[name] for name in asked]
+    function(*values.values())
+    for _ in range(count):
+        gradients = torch.autograd.grad(function(*values.values()).sum(), wanted)
+        eager = torch.autograd.grad((values["x"] * values["w"]).sin().sum(), wanted)
+        torch.testing.assert_close(gradients, eager)
+
+
+@pytest.mark.parametrize("asked", [("x", "w"), ("x",), ("w",)])
+def test_what_the_engine_wants_is_read_natively_once_python_has_seen_the_same(monkeypatch, asked):
+    seen = []
+
+    def compared(node, count):
+        seen.append(autograd_nodes.compared_wanted(node, count))
+        return seen[-1]
+
+    monkeypatch.setitem(abi.FALLBACKS, "compared_wanted", compared)
+    assert "edges" in abi.initialise()
+    walks(20, *asked)
+    proof = autograd_nodes.PROOF
+    assert [each for _, each in seen] == ([1] * proof if len(asked) == 2 else [proof])
+    walks(3, "x"), walks(3, "w"), walks(3, "x", "w")
+    assert len(seen) in (1, proof)
+
+
+def test_a_table_that_reads_otherwise_is_not_read_natively(monkeypatch):
+    asked = []
+
+    def wanted(node, count):
+        asked.append(count)
+        return autograd_nodes.wanted(node, count)
+
+    monkeypatch.setattr(autograd_nodes, "read_wanted", lambda node, count, facts: None)
+    monkeypatch.setitem(abi.FALLBACKS, "wanted", wanted)
+    abi.initialise()
+    walks(4, "w")
+    assert len(asked) == 3
