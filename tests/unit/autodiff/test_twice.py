@@ -146,3 +146,19 @@ def test_attention_by_products_alone():
                 (first,) = torch.autograd.grad(each(x, w).square().sum(), x, create_graph=True)
                 found.append((first, *torch.autograd.grad(first.square().sum(), (x, w))))
         torch.testing.assert_close(found[1], found[0])
+
+
+def test_fused_attention_refuses_as_in_eager():
+    """The kernel of the gradients reads the kept logarithms, which have no history: the error is the kernel's own."""
+
+    def f(q):
+        return torch.nn.functional.scaled_dot_product_attention(q, q, q)
+
+    fast = framefuse.compile(f)
+    for _ in range(3):
+        q = torch.randn(1, 2, 8, 16, requires_grad=True)
+        for each in (f, fast):
+            (first,) = torch.autograd.grad(each(q).square().sum(), q, create_graph=True)
+            with pytest.raises(RuntimeError, match=r"flash_attention_for_cpu_backward is not implemented"):
+                torch.autograd.grad(first.square().sum(), q)
+    assert framefuse.explain(fast).hits >= 2
