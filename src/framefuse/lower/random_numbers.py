@@ -24,6 +24,7 @@ from framefuse.lower.promotion import is_number
 from framefuse.lower.rules import Shapes, Unsupported, register, rule
 
 ALPHA = 1.7580993408473766  # of SELU, as at::alpha_dropout has it
+IN_MEMORY = ("input", "result")  # what a kernel need not compute
 
 
 def draw(lo: Lowering, fill: str, numbers: tuple[Scalar, ...], dtype: DType, shape: Shape, like: Node) -> Node:
@@ -97,18 +98,40 @@ class DropoutMask:
         return "draw_dropout"
 
 
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Drops from a tensor that lies in memory, by eager's kernel of a GPU: the rest times ``scale``, and the mask."""
+
+    p: float
+    scale: float
+    fill: ClassVar[str] = "native_dropout"
+
+    def __call__(self, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.native_dropout(tensor, self.p, True)
+
+    @property
+    def __name__(self) -> str:
+        return "dropped"
+
+
 def _dropout_on_gpu(lo: Lowering, input: Node, p: Value) -> Node | Shapes:
-    """at::native_dropout, where eager takes it: the mask by its kernel, its arithmetic with the rest."""
+    """at::native_dropout, where eager takes it: of what lies in memory by its kernel, of what is computed the mask by
+    that kernel, which then runs on any memory, and its arithmetic with the rest.
+    """
     if type_of(input.device) != "cuda" or not isinstance(p, float) or not 0.0 < p < 1.0:
         return Shapes((input.shape,))
     if input not in lo.memory or not lo.is_dense(input):
         return Shapes((input.shape,))
     lo.require("!=", lo.count(input.shape), ZERO, "a tensor without elements is not dropped from")
     order = lo.order_like(input)
-    target = DropoutMask(order, input.dtype.torch, input.device, p)
-    mask = lo.draw(target, (input.shape,), BOOL, input.shape, dense_strides(input.shape, order), input.device)
+    strides = dense_strides(input.shape, order)
     wide = torch.float64 if input.dtype.torch is torch.float64 else torch.float32
     scale = (1.0 / torch.tensor(1.0 - p, dtype=wide, device="cpu")).item()
+    if input.op in IN_MEMORY:
+        results = ((dtype, input.shape, strides) for dtype in (input.dtype, BOOL))
+        return lo.draw_from(Dropped(p, scale), input, order, tuple(results))
+    target = DropoutMask(order, input.dtype.torch, input.device, p)
+    mask = lo.draw(target, (input.shape,), BOOL, input.shape, strides, input.device)
     return lo.settled(lo.compute(lambda a, m: a * m * scale, input, lo.cast(mask, input.dtype)))
 
 

@@ -107,8 +107,14 @@ def test_a_transposed_operand_is_not_copied():
 
 
 def test_dropout_draws_its_mask_there():
-    kernels, _, calls = scheduled(lower(on_gpu(trace_of(lambda x: F.dropout(x, 0.4).sin() * 2, *matrix(5, "cpu")))))
+    kernels, _, calls = scheduled(lower(on_gpu(trace_of(lambda x: F.dropout(x.cos(), 0.4).sin(), *matrix(5, "cpu")))))
     assert len(kernels) == 1 and calls == {"draw_dropout": 1}, "what is drawn is multiplied in the kernel behind it"
+
+    def of_memory(x):
+        return F.dropout(x, 0.4).sin(), F.dropout(x @ x.t(), 0.2)
+
+    kernels, _, calls = scheduled(lower(on_gpu(trace_of(of_memory, *matrix(5, "cpu")))))
+    assert len(kernels) == 1 and calls == {"dropped": 2, "matmul": 1}, "what lies in memory is read once"
 
     def with_gaps(x):
         return F.dropout(x[:, ::2], 0.4) * 2

@@ -8,6 +8,7 @@ from framefuse.autodiff.rules import (
     complex_parts,
     composites,
     convolution,
+    dropout,
     indexing,
     library_products,
     linear_calls,
@@ -23,7 +24,6 @@ from framefuse.autodiff.rules import (
 
 __all__ = [
     "attention", "batch_norm", "casts", "collectives", "complex_parts", "composites", "convolution", "indexing",
-    "library_products",
-    "linear_calls", "own_backward",
+    "dropout", "library_products", "linear_calls", "own_backward",
     "pooling", "positions", "products", "reductions", "selected", "views", "windows",
 ]  # fmt: skip

@@ -29,7 +29,7 @@ OF_STAGES: dict[str, tuple[str, ...]] = {
         "BeforeWrite", "Draw", "Named", "OnCopies", "Parts", "Plainly", "Silent", "ThroughView", "Turned",
         "UnderAutocast",
     ),
-    "framefuse.lower.random_numbers": ("DropoutMask",),
+    "framefuse.lower.random_numbers": ("DropoutMask", "Dropped"),
 }  # fmt: skip
 IDENTITY: frozenset[type] = frozenset((graph.Node, nodes.Kernel))  # that compare by identity, or are changed
 
