@@ -8,9 +8,17 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import torch
 from tests.traps.trap import Table, Trap, hold, outcome
-from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import (
+    AuxRequest,
+    and_masks,
+    create_block_mask,
+    create_mask,
+    flex_attention,
+    or_masks,
+)
 
 TABLE = Table()
 ROUNDS = range(3)
@@ -108,6 +116,58 @@ def another_mask_is_another_trace(compiled: Any) -> Iterator[Any]:
             yield f(heads(length=length), heads(length=length), heads(length=length), mask)
 
 
+@TABLE.trap(traces=1, hits=2)
+def masks_that_are_joined(compiled: Any) -> Iterator[Any]:
+    near = or_masks(lambda b, h, i, j: (i - j).abs() < 2, lambda b, h, i, j: j < h)
+    mask = create_block_mask(and_masks(lambda b, h, i, j: i >= j, near), None, 3, 8, 8, device="cpu")
+    f = compiled(lambda q, k, v: flex_attention(q, k, v, block_mask=mask))
+    for _ in ROUNDS:
+        yield f(heads(), heads(), heads())
+
+
+@TABLE.trap(traces=1, hits=2)
+def a_mask_that_is_made_inside(compiled: Any) -> Iterator[Any]:
+    def f(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+        mask = create_block_mask(
+            lambda b, h, i, j: (i >= j) & (part[i] == part[j]), None, None, q.shape[2], k.shape[2], device="cpu"
+        )
+        return flex_attention(q, k, v, block_mask=mask)
+
+    fast = compiled(f)
+    for number in ROUNDS:
+        yield fast(heads(), heads(), heads(), torch.arange(8) // (number + 2))
+
+
+@TABLE.trap(traces=1, hits=2)
+def a_mask_that_is_given_back(compiled: Any) -> Iterator[Any]:
+    """Its table of blocks is eager's: full blocks, others, and which queries see a block."""
+
+    def f(ends: torch.Tensor) -> Any:
+        return create_block_mask(
+            lambda b, h, i, j: (i >= j) | (j < ends[b]), 2, None, 40, 24, device="cpu", BLOCK_SIZE=8
+        )
+
+    fast = compiled(f)
+    for number in ROUNDS:
+        mask = fast(torch.tensor([3 * number, 9]))
+        yield mask.as_tuple()[:10], mask.to_dense(), mask.sparsity()
+
+
+@TABLE.trap(traces=1, hits=2)
+def a_mask_of_scores_and_a_part_of_a_mask(compiled: Any) -> Iterator[Any]:
+    whole = create_block_mask(lambda b, h, i, j: i >= j, None, None, 16, 16, device="cpu")
+
+    def f(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, last: torch.Tensor) -> Any:
+        dense = create_mask(lambda s, b, h, i, j: torch.where(i >= j, s, -torch.inf), 1, 3, 8, 8, device="cpu")
+        mask = whole._adjust(8, 8)
+        mask.mask_mod = lambda b, h, i, j: i + last >= j
+        return dense, flex_attention(q, k, v, block_mask=mask)
+
+    fast = compiled(f)
+    for number in ROUNDS:
+        yield fast(heads(), heads(), heads(), torch.tensor(number))
+
+
 @TABLE.trap(traces=2, hits=1, waits="native-call raises unknown-tensor transform")
 def what_torch_refuses_is_refused(compiled: Any) -> Iterator[Any]:
     mask = causal(8)
@@ -115,6 +175,12 @@ def what_torch_refuses_is_refused(compiled: Any) -> Iterator[Any]:
     for q, k in ((heads(), heads()), (heads(length=4), heads(length=4)), (heads(), heads())):
         yield outcome(f, q, k, k)
     yield outcome(f, heads().requires_grad_(), heads(), heads())
+
+
+@pytest.fixture(autouse=True)
+def no_earlier_masks() -> None:
+    """Eager's call compiles by torch.compile, and raises a TypeError after eight masks of other code."""
+    torch._dynamo.reset()
 
 
 @TABLE.parametrize()

@@ -7,9 +7,11 @@ import functools
 import operator
 import re
 import sys
+import traceback
 
 import pytest
 import torch
+import torch.fx.traceback
 from tests.traps.trap import Table, Trap, hold
 
 import framefuse
@@ -25,6 +27,41 @@ def trap(traces: int, hits: int):
 
 def rows(count: int = 4, *sizes: int):
     return [torch.randn(sizes or (4, 5)) for _ in range(count)]
+
+
+# Context managers ---------------------------------------------------------------------------------
+
+
+@TABLE.trap(traces=4, hits=3, waits="native-call")
+def a_manager_that_torch_made_of_a_generator(compiled):
+    """It ends with a StopIteration inside, which kept the whole function eager."""
+
+    def program(a):
+        with torch.fx.traceback.annotate({"part": "first"}):
+            a = a.sin() * 2
+        return a + 1
+
+    f = compiled(program)
+    for a in rows():
+        yield f(a)
+
+
+@TABLE.trap(traces=8, hits=2, waits="native-call raises")
+def such_a_manager_around_what_raises(compiled):
+    def program(a, wrong):
+        with torch.fx.traceback.preserve_node_meta(), torch.fx.traceback.annotate({"part": "first"}):
+            a = a * 2
+            if wrong:
+                raise KeyError("no such part")
+        return a + 1
+
+    f = compiled(program)
+    for number, a in enumerate(rows(6)):
+        try:
+            yield f(a, number in (2, 3))
+        except KeyError as error:
+            yield str(error), [frame.name for frame in traceback.extract_tb(error.__traceback__)][-1]
+        yield torch.fx.traceback.has_preserved_node_meta()
 
 
 # Imports and versions -----------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import types
 
 import torch
 
@@ -17,6 +18,7 @@ DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 DEPRECATED = (
     "return_lse is deprecated and will be removed in v2.10. Please use return_aux=AuxRequest(lse=True) instead."
 )
+REFUSED = "_sliced_mask_mod_error"  # the mask of a part of a mask, which raises
 # Each function is called with numbers of batch, head, query and key: of one dimension at a time, the last first.
 NUMBERS = ((None, None, None, 0), (None, None, 0, None), (None, 0, None, None), (0, None, None, None))
 
@@ -80,6 +82,43 @@ def scores_of(
     return torch.where(mask(*places), score(scores, *places), lowest)
 
 
+def create_mask(
+    mod_fn: Function, B: int | None, H: int | None, Q_LEN: int, KV_LEN: int, device: Value = None
+) -> torch.Tensor:
+    """What torch's function gives: where a mask, or a score that starts from zero, lets a query see a key."""
+    sizes = (1 if B is None else B, 1 if H is None else H, Q_LEN, KV_LEN)
+    return mask_of(mod_fn, sizes, device, mod_fn.__code__.co_argcount == len(NUMBERS) + 1)
+
+
+def mask_of(mask_mod: Function, sizes: tuple[int, ...], device: Value, scores: bool) -> torch.Tensor:
+    """The function over all places; runs as a function transform."""
+    places = [torch.arange(0, size, device=device) for size in sizes]
+    mask = mask_mod
+    for dims in NUMBERS:
+        mask = torch.vmap(mask, in_dims=(0, *dims) if scores else dims, out_dims=0)
+    allowed: torch.Tensor = (
+        ~torch.isneginf(mask(torch.zeros(sizes, device=device), *places)) if scores else mask(*places)
+    )
+    return allowed
+
+
+def dense_to_ordered(dense_mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """How many blocks each row of blocks has, and which, those first."""
+    dense = dense_mask.to(torch.int32)
+    columns = torch.argsort(dense, dim=-1, descending=True, stable=True)
+    plain = torch.contiguous_format
+    return dense.sum(dim=-1).to(torch.int32, memory_format=plain), columns.to(torch.int32, memory_format=plain)
+
+
+def ordered_to_dense(num_blocks_in_row: torch.Tensor, col_indices: torch.Tensor, num_cols: int) -> torch.Tensor:
+    """Ones where rows of blocks have a block, found by comparing, which goes where nobody reads it: a write at
+    positions is kept, since it may raise.
+    """
+    there = torch.arange(col_indices.shape[-1], device=col_indices.device) < num_blocks_in_row.unsqueeze(-1)
+    columns = torch.arange(num_cols, device=col_indices.device)
+    return ((col_indices.unsqueeze(-1) == columns) & there.unsqueeze(-1)).any(-2).to(torch.int32)
+
+
 def attend(scores: torch.Tensor, value: torch.Tensor, groups: int) -> torch.Tensor:
     """The values weighed by the scores."""
     value = torch.repeat_interleave(value, groups, dim=1)
@@ -131,8 +170,23 @@ def _fits(query: Value, key: Value, value: Value, grouped: bool, block_mask: Val
     named = (type(block_mask).__module__, type(block_mask).__name__) == (PLACE[0], "BlockMask")
     if not named or block_mask.kv_num_blocks.device != query.device:
         return False
-    written = getattr(block_mask.mask_mod, "__module__", PLACE[0]) != PLACE[0]
-    return written and tuple(block_mask.seq_lengths) == (query.shape[2], key.shape[2])
+    if getattr(block_mask.mask_mod, "__name__", "") == REFUSED:
+        return False
+    return tuple(block_mask.seq_lengths) == (query.shape[2], key.shape[2])
+
+
+def is_of_places(args: Arguments, kwargs: Keywords) -> bool:
+    """Whether a call of ``create_mask`` has a function of Python without defaults, on a device that it names."""
+    function = args[0] if args else kwargs.get("mod_fn")
+    device = args[5] if len(args) > 5 else kwargs.get("device")
+    if type(function) is not types.FunctionType or device is None:
+        return False
+    code, places = function.__code__, len(NUMBERS)
+    plain = not function.__defaults__ and not code.co_kwonlyargcount
+    return plain and code.co_argcount in (places, places + 1)
 
 
 NAMED_EQUIVALENTS[PLACE] = (is_plain, flex_attention)
+NAMED_EQUIVALENTS[PLACE[0], "create_mask"] = (is_of_places, create_mask)
+NAMED_EQUIVALENTS[PLACE[0], "_dense_to_ordered"] = (lambda args, kwargs: True, dense_to_ordered)
+NAMED_EQUIVALENTS[PLACE[0], "_ordered_to_dense"] = (lambda args, kwargs: True, ordered_to_dense)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import functools
 import operator
 import types
@@ -128,6 +129,8 @@ class Calls:
                 return Instead(dispatched, (registry, *args), kwargs)
         if target in SHORTCUTS and SHORTCUTS[target](self.machine, args, kwargs, continuation):
             return SWITCH
+        if target in MANAGED and _holds_native_generator(args):
+            return MISSING
         self.recorder.functions.enter(target)
         entered = enter(target, args, kwargs)
         if entered.code.missing is not None:
@@ -371,7 +374,15 @@ class Calls:
 
 
 DISPATCH = functools.singledispatch(lambda value: None).dispatch.__code__
+# Of a context manager made of a generator: that ends by an exception, which these take.
+MANAGED = (contextlib._GeneratorContextManager.__enter__, contextlib._GeneratorContextManager.__exit__)
 PLAIN_MAKING = vars(type)["__call__"]
+
+
+def _holds_native_generator(args: Arguments) -> bool:
+    """Whether the generator of a context manager is of code that runs natively, torch's own for one."""
+    held = getattr(args[0], "__dict__", {}) if args else {}
+    return type(held.get("gen")) is types.GeneratorType
 
 
 def _is_walked(function: types.FunctionType) -> bool:

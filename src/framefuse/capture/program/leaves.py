@@ -64,6 +64,12 @@ CALLING_BACK = (
 ATTENTION = ("multi_head_attention_forward", "_in_projection_packed", "_in_projection")
 # Compositions of torch.nn.functional of which kernels are made as of what they call.
 COMPOSED = ("lp_pool1d", "lp_pool2d", "lp_pool3d")
+# What makes and cuts the masks of flex_attention, and what calls the masks that it was given.
+MASKS = (
+    "create_block_mask and_masks or_masks noop_mask BlockMask _get_mod_type _convert_mask_to_block_mask "
+    "_create_sparse_block_from_block_mask _broadcast_to_dim _round_up_to_multiple _transpose_ordered "
+    "_adjust_num_blocks_and_indices".split()
+)
 # Functions of native modules that read the user's objects, or only call others.
 INTERPRETED_FUNCTIONS = frozenset(
     ("dataclasses", name)
@@ -74,6 +80,7 @@ INTERPRETED_FUNCTIONS = frozenset(
     *(("torch.utils._pytree", name) for name in CALLING_BACK),
     ("torch.backends", "ContextProp"),
     ("torch.utils.checkpoint", "checkpoint_sequential"),
+    *(("torch.nn.attention.flex_attention", name) for name in MASKS),
     *(("torch.nn.functional", name) for name in (*ATTENTION, *COMPOSED)),
     ("torch.backends.cuda", "cuBLASModule"),
     *(("torch.backends.cuda", f"{name}_sdp_enabled") for name in ("flash", "math", "mem_efficient", "cudnn")),
@@ -164,7 +171,7 @@ def is_transform(function: types.FunctionType) -> bool:
     """Whether this is a function transform of torch, or what one made of a function."""
     home = function.__globals__.get("__name__")
     if home == "framefuse.capture.callables.flexible_attention":
-        return function.__name__ == "scores_of"
+        return function.__name__ in ("scores_of", "mask_of")
     return home in TRANSFORMS and function.__code__.co_qualname.partition(".")[0] not in NO_TRANSFORMS
 
 
