@@ -22,6 +22,7 @@ from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 SETTERS = (object.__setattr__, types.SimpleNamespace.__setattr__, BaseException.__setattr__)
+OF_THREADS = threading.local.__setattr__
 DELETERS = (object.__delattr__, types.SimpleNamespace.__delattr__, torch.nn.Module.__delattr__)
 
 
@@ -63,9 +64,9 @@ class AttributeWrites:
         if type(own) is types.FunctionType and not runs_natively(own):
             recorder.sources.guard_type(holder)
             return self.machine.calls.call(frame, own, (holder, name, value), {}, DROP)
-        if kind is threading.local:
+        if own is OF_THREADS and not hasattr(type(type_get(kind, name)), "__set__"):
             if recorder.sources.knows(holder):
-                recorder.journal.place("local", holder, name, value, getattr(holder, name, MISSING))
+                recorder.journal.place("local", holder, name, value, holder.__dict__.get(name, MISSING))
                 value = bare(value)
             setattr(holder, name, value)
             return None

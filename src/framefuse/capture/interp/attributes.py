@@ -150,13 +150,16 @@ class Attributes:
             sources.guard_type(holder)
         on_class = type_get(kind, name)
         described = type(on_class)
-        if on_class is not MISSING:
+        local = is_a(holder, threading.local)
+        if on_class is not MISSING and not (local and name == "__dict__"):
             if _is_property(described) and on_class.fget is not None:
                 if is_a(on_class.fget, types.FunctionType) and not runs_natively(on_class.fget):
                     return self._computed(frame, holder, kind, name, on_class.fget, (holder,))
                 return (sources.read(holder, "getattr", name, getattr(holder, name)),)
             if hasattr(described, "__set__"):
                 return self._data_descriptor(frame, holder, kind, name, on_class)
+        if local:
+            return self._thread_local(frame, holder, kind, name, on_class)
         try:
             state = object.__getattribute__(holder, "__dict__") if kind.__dictoffset__ else None
         except AttributeError:
@@ -175,22 +178,28 @@ class Attributes:
             return self._class_value(frame, holder, kind, name, on_class)
         return self._fallback(frame, holder, kind, name, state)
 
-    def _thread_local(self, frame: Frame, holder: Value, name: str) -> Found:
-        """An attribute of a threading.local, which the plan reads in its own thread."""
+    def _thread_local(self, frame: Frame, holder: Value, kind: type, name: str, on_class: Value) -> Found:
+        """An attribute of a threading.local, which the plan reads in its own thread: what lies in this thread's own
+        dict, which is not the object's, before that of its class.
+        """
         sources = self.recorder.sources
-        known = sources.knows(holder)
-        try:
-            value = getattr(holder, name)
-        except AttributeError:
-            if known and (id(holder), "getattr", (str, name)) not in sources.written:
+        known, own = sources.knows(holder), holder.__dict__
+        if name not in own:
+            if name == "__dict__" or (on_class is MISSING and type_get(kind, "__getattr__") is not MISSING):
+                self.recorder.kill("argument", f"{kind.__name__}.{name}")
+                return (getattr(holder, name),)
+            if on_class is MISSING and known and (id(holder), "getattr", (str, name)) not in sources.written:
                 sources.fact(Source("getattr", sources.known_source(holder), name), "unset", None, name)
-            raise
+            if hasattr(type(on_class), "__get__"):
+                if known:
+                    own = sources.read(holder, "getattr", "__dict__", own)
+                    self.recorder.contents.guard_membership(own, name)
+                return self._class_value(frame, holder, kind, name, on_class)
+        value = getattr(holder, name)
         free = (name in frame.code.stores or CARRIED) if type(value) in (int, float) else False
         return (sources.read(holder, "getattr", name, value, free),)
 
     def _fallback(self, frame: Frame, holder: Value, kind: type, name: str, state: Value) -> Found:
-        if kind is threading.local:
-            return self._thread_local(frame, holder, name)
         fallback = type_get(kind, "__getattr__")
         if fallback is torch.nn.Module.__getattr__ and state is not None:
             return self.module_part(holder, name, state)
