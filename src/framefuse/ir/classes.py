@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import types
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from framefuse.ir.values import Value
 
 CONTAINERS = (tuple, list, dict)
 LASTING = (torch.nn.Module, torch.optim.Optimizer)  # which nobody replaces at each call
+THEMSELVES = (*LASTING, enum.Enum)  # what a member of an enumeration holds is told by which one it is
 
 IMMUTABLE_TYPE = 1 << 8
 PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
@@ -53,7 +55,7 @@ is_by_content: Callable[[Value], bool] = functools.lru_cache(maxsize=4096)(_is_b
 def _is_record(kind: type) -> bool:
     """Whether instances are what their ``__dict__`` holds: of a program's own class, written in Python."""
     own = [base for base in kind.__mro__ if base is not object]
-    return bool(own) and kind.__module__.partition(".")[0] != "torch" and not issubclass(kind, LASTING) and not any(
+    return bool(own) and kind.__module__.partition(".")[0] != "torch" and not issubclass(kind, THEMSELVES) and not any(
         written_in_c(base) or any(type(member) is types.MemberDescriptorType for member in vars(base).values())
         for base in own
     )

@@ -11,6 +11,8 @@ SCALARS: frozenset[type] = frozenset(
      np.ulonglong, np.float16, np.float32, np.float64, np.complex64, np.complex128)
 )  # fmt: skip
 
+FUNCTIONS: type = np.ufunc  # those of NumPy that compute element by element: each its own, for good
+
 
 def is_numpy_number(value: Value) -> bool:
     """Whether a value is one of NumPy's numbers that Python's own numbers hold exactly."""

@@ -134,7 +134,7 @@ def _check_class(
 ) -> Outcome:
     """Asks a class or a tuple of them whether ``value``, of class ``kind``, belongs to it."""
     LOOKUPS.note(kind)
-    listed = list(_flat(classes))
+    listed = list(_flat(machine, classes))
     for each in listed:
         method = python_method(type(each), name)
         if method is not None:
@@ -184,10 +184,11 @@ def _has_members(machine: Machine, value: Value, protocol: type) -> None:
     sources.guard_absent_names(value, tuple(sorted(members.difference(state))))
 
 
-def _flat(classes: Value) -> Iterator[Value]:
+def _flat(machine: Machine, classes: Value) -> Iterator[Value]:
     if is_a(classes, tuple):
+        machine.recorder.contents.guard_shallow_contents(classes)
         for each in classes:
-            yield from _flat(each)
+            yield from _flat(machine, each)
     else:
         yield classes
 

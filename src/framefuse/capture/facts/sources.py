@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 import types
 from collections.abc import Mapping
 from contextvars import Token
@@ -23,7 +24,7 @@ from framefuse.capture.program.bound import BOUND_KINDS
 from framefuse.ir.classes import immutable, is_by_content
 from framefuse.ir.facts import Fact, Source
 from framefuse.ir.numbers import Real, Symbol
-from framefuse.ir.numpy_numbers import is_numpy_number
+from framefuse.ir.numpy_numbers import FUNCTIONS, is_numpy_number
 from framefuse.ir.own_class import is_a
 from framefuse.ir.source import Line
 from framefuse.ir.trace import Build
@@ -35,6 +36,7 @@ CODE_LIKE = (
     types.GetSetDescriptorType, types.WrapperDescriptorType, types.MemberDescriptorType,
     types.ClassMethodDescriptorType,
     property, classmethod, staticmethod, enum.Enum, types.GenericAlias, types.UnionType,
+    re.Pattern, re.Match, torch._ops.OperatorBase, torch._ops.OpOverloadPacket, FUNCTIONS,
 )  # fmt: skip
 
 

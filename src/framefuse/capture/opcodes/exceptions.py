@@ -27,7 +27,8 @@ def pop_except(machine: Machine, frame: Frame, argument: int) -> None:
     machine.handled = frame.stack.pop()
 
 
-def _check_kinds(kinds: Value) -> tuple[Value, ...]:
+def _check_kinds(machine: Machine, kinds: Value) -> tuple[Value, ...]:
+    machine.recorder.contents.guard_shallow_contents(kinds)
     listed = kinds if is_a(kinds, tuple) else (kinds,)
     for kind in listed:
         if not (is_a(kind, type) and issubclass(kind, BaseException)):
@@ -40,13 +41,13 @@ def check_exc_match(machine: Machine, frame: Frame, argument: int) -> None:
     kinds = frame.stack.pop()
     # As in C, ``except`` asks the classes themselves and no metaclass.
     mro = type(frame.stack[-1]).__mro__
-    frame.stack.append(any(kind in mro for kind in _check_kinds(kinds)))
+    frame.stack.append(any(kind in mro for kind in _check_kinds(machine, kinds)))
 
 
 @handles("CHECK_EG_MATCH")
 def check_eg_match(machine: Machine, frame: Frame, argument: int) -> None:
     kinds = frame.stack.pop()
-    for kind in _check_kinds(kinds):
+    for kind in _check_kinds(machine, kinds):
         if issubclass(kind, BaseExceptionGroup):
             raise TypeError("catching ExceptionGroup with except* is not allowed. Use except instead.")
     error = frame.stack[-1]
