@@ -4,6 +4,7 @@ of eager, and what a checkpoint drops is dropped.
 
 from __future__ import annotations
 
+import collections
 import functools
 from collections.abc import Iterator
 from typing import Any
@@ -11,8 +12,14 @@ from typing import Any
 import pytest
 import torch
 from tests.traps.trap import Table, Trap, hold
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    checkpoint_sequential,
+    create_selective_checkpoint_contexts,
+)
 
 import framefuse
 
@@ -175,6 +182,69 @@ def a_branch_on_a_value_inside(compiled: Any) -> Iterator[Any]:
     yield from trained(compiled, net, lambda x: checkpoint(part, x, use_reentrant=False).sin())
 
 
+PRODUCTS = [torch.ops.aten.addmm.default, torch.ops.aten.mm.default]
+
+
+def every_second(counts: dict[bool, int]) -> Any:
+    def policy(ctx: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+        if operator in PRODUCTS:
+            counts[ctx.is_recompute] += 1
+        saved = operator in PRODUCTS and counts[ctx.is_recompute] % 2
+        return CheckpointPolicy.MUST_SAVE if saved else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return policy
+
+
+def contexts_of_every_second() -> Any:
+    counts: dict[bool, int] = collections.defaultdict(int)
+    return create_selective_checkpoint_contexts(every_second(counts))
+
+
+@TABLE.trap(traces=2, hits=6)
+def one_that_saves_what_a_policy_names(compiled: Any) -> Iterator[Any]:
+    net = block(torch.nn.Dropout(0.3), torch.nn.Linear(16, 8))
+    for contexts in (functools.partial(create_selective_checkpoint_contexts, PRODUCTS), contexts_of_every_second):
+        run = functools.partial(checkpoint, net, use_reentrant=False, context_fn=contexts)
+        yield from trained(compiled, net, lambda x, run=run: run(run(x * 2) + x).cos())
+
+
+@TABLE.trap(traces=1, hits=3)
+def a_module_that_is_wrapped(compiled: Any) -> Iterator[Any]:
+    net = block(torch.nn.Linear(16, 8))
+    yield from trained(compiled, net, checkpoint_wrapper(net, context_fn=contexts_of_every_second))
+
+
+@TABLE.trap(traces=6, hits=0, waits="transform")
+def a_policy_that_tells_what_it_was_asked(compiled: Any) -> Iterator[Any]:
+    net, asked = block(torch.nn.Linear(16, 8)), []
+
+    def policy(ctx: Any, operator: Any, *args: Any, **kwargs: Any) -> bool:
+        asked.append(ctx.is_recompute)
+        return operator in PRODUCTS
+
+    contexts = functools.partial(create_selective_checkpoint_contexts, policy)
+    yield from trained(compiled, net, lambda x: checkpoint(net, x, use_reentrant=False, context_fn=contexts))
+    yield sum(asked), len(asked)
+
+
+@TABLE.trap(traces=6, hits=0, waits="transform")
+def contexts_of_the_program_s_own(compiled: Any) -> Iterator[Any]:
+    net, entered = block(torch.nn.Linear(16, 8)), []
+
+    class Counting:
+        def __enter__(self) -> None:
+            entered.append(1)
+
+        def __exit__(self, *error: Any) -> None:
+            pass
+
+    def contexts() -> Any:
+        return Counting(), Counting()
+
+    yield from trained(compiled, net, lambda x: checkpoint(net, x, use_reentrant=False, context_fn=contexts))
+    yield len(entered)
+
+
 @TABLE.parametrize()
 def test_compiled_programs_do_what_eager_does(trap: Trap) -> None:
     hold(trap)
@@ -199,6 +269,26 @@ def test_no_more_is_kept_than_eager_keeps(reentrant: bool) -> None:
         kept.append(report.graphs[0].saved)
     assert kept[0] is not None and kept[1] is not None
     assert kept[0][0] <= 1.1 * kept[0][1] < 0.3 * kept[1][0]
+
+
+def test_what_a_policy_saves_is_kept_and_no_more() -> None:
+    nets = [block(torch.nn.Linear(16, 8)) for _ in range(4)]
+    kept = []
+    for saved in ([], PRODUCTS):
+        contexts = functools.partial(create_selective_checkpoint_contexts, saved)
+
+        def stack(x: torch.Tensor, contexts: Any = contexts) -> torch.Tensor:
+            for net in nets:
+                x = x + checkpoint(net, x, use_reentrant=False, context_fn=contexts)
+            return x
+
+        f = framefuse.compile(stack)
+        for _ in range(2):
+            f(torch.randn(32, 8, requires_grad=True)).sum().backward()
+        kept.append(framefuse.explain(f).graphs[0].saved)
+    assert kept[0] is not None and kept[1] is not None
+    assert kept[0][0] <= 1.1 * kept[0][1] and kept[1][0] <= 1.1 * kept[1][1]
+    assert kept[1][0] > kept[0][0] + 4 * 32 * 16 * 3
 
 
 @pytest.mark.parametrize("on", [lambda y: torch.is_grad_enabled(), lambda y: y.requires_grad])

@@ -14,8 +14,8 @@ from framefuse.ir.ops import TABLE, VIEW
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """``of`` numbers the checkpoint that a node of forward was made in. ``left`` are nodes that are there outside of
-    it, and what they show the memory of.
+    """``of`` numbers the checkpoint that a node of forward was made in, below zero where the checkpoint saves it.
+    ``left`` are nodes that are there outside of it, and what they show the memory of.
     """
 
     of: Mapping[Node, int] = field(default_factory=dict)
@@ -30,9 +30,9 @@ class Regions:
         of.update((node, of[was]) for node, was in origin.items() if was in of and node.op not in MARKS)
         left = {output.node for output in graph.outputs}
         for node in reversed(graph.nodes):
-            region = of.get(node)
+            region = abs(of.get(node, 0))
             for operand in node.inputs[:1] if node.op in MARKS else node.inputs:
-                if operand in of and (of[operand] != region or (node in left and TABLE[node.op].kind == VIEW)):
+                if operand in of and (abs(of[operand]) != region or (node in left and TABLE[node.op].kind == VIEW)):
                     left.add(operand)
         return Regions(of, frozenset(left))
 
@@ -46,7 +46,7 @@ class Regions:
         for node in forward if self.of else ():
             if _runs_once(node):
                 continue
-            if node in self.of and node not in self.left:
+            if self.of.get(node, 0) > 0 and node not in self.left:
                 dropped.add(node)
             elif not dropped.isdisjoint(node.inputs):
                 borders.add(node)

@@ -139,7 +139,8 @@ class Graph:
     ``shown`` are the views whose own gradients may be asked: results of ``late`` calls that autograd has to find on the
     way from what was computed from them to what they are views of.
     ``regions`` numbers the checkpoints of the program for the nodes that were made in them: where nobody outside of
-    its region reads such a value, it is computed again for gradients and not saved.
+    its region reads such a value, it is computed again for gradients and not saved. Numbers below zero are of what a
+    checkpoint saves by its policy.
     """
 
     name: str

@@ -7,6 +7,7 @@ import functools
 import torch
 from torch.utils import checkpoint as torchs
 
+from framefuse.capture.callables.selective_checkpoints import Contexts, is_silent
 from framefuse.capture.callables.transforms import CALL
 from framefuse.capture.facts.numbers import strip
 from framefuse.capture.interp.machine import Machine
@@ -39,6 +40,7 @@ def _checkpoint(machine: Machine, frame: Frame, args: Arguments, kwargs: Keyword
     reentrant, keeps = kwargs["use_reentrant"], kwargs.get("preserve_rng_state", True)
     own = {key: value for key, value in kwargs.items() if key not in (*OPTIONS, "preserve_rng_state")}
     forward = _Forward(machine, args[0], args[1:], own)
+    contexts = Contexts(recorder, kwargs.get("context_fn", torchs.noop_context_fn))
     outer, before = recorder.region, _Before(recorder)
     recorder.region = outer or len(recorder.entrances.checkpoints) + 1
     random, around, asked = torch.get_rng_state() if reentrant else None, recorder.reentrant, recorder.asked_reentrant
@@ -47,14 +49,16 @@ def _checkpoint(machine: Machine, frame: Frame, args: Arguments, kwargs: Keyword
     try:
         with recorder.unseen():
             value = torchs.checkpoint(
-                forward, *strip(args[1:]), use_reentrant=False, preserve_rng_state=keeps, **strip(own)
-            )
+                forward, *strip(args[1:]), use_reentrant=False, preserve_rng_state=keeps, context_fn=contexts,
+                **strip(own),
+            )  # fmt: skip
     finally:
         machine.exits.sealed -= 1
         recorder.region = outer
         recorder.reentrant, asks = around, recorder.asked_reentrant
         recorder.asked_reentrant |= asked
         forward.close()
+    contexts.leave(outer)
     if recorder.alive:
         again = before.happens_again(keeps)
         if again is None and reentrant and torch.is_grad_enabled() and not _requires_grad(value, args):
@@ -110,7 +114,10 @@ def _is_known(recorder: Recorder, args: Arguments, kwargs: Keywords) -> bool:
     reentrant = kwargs.get("use_reentrant")
     if type(reentrant) is not bool or type(kwargs.get("preserve_rng_state", True)) is not bool:
         return False
-    if kwargs.get("context_fn", torchs.noop_context_fn) is not torchs.noop_context_fn or kwargs.get("debug"):
+    selects = kwargs.get("context_fn", torchs.noop_context_fn)
+    if kwargs.get("debug"):
+        return False
+    if selects is not torchs.noop_context_fn and (reentrant or not is_silent(selects)):
         return False
     if not reentrant:
         return True

@@ -28,6 +28,7 @@ INTERPRETED_TORCH = (
     "torch._export.non_strict_utils", "torch._functorch.functional_call", "torch.nn.utils.stateless",
     "torch.distributed._functional_collectives",
     "torch.nn.utils._named_member_accessor", "torch.distributions",
+    "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
 )  # fmt: skip
 INTERPRETED_ALONE = ("torch.nn.attention",)  # not what lies below: it sets which kernels attention may choose
 NATIVE_MODULES = frozenset(
