@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from framefuse.fuse import costs
 from framefuse.fuse.memory.draft import Draft
 from framefuse.fuse.setting import Setting
-from framefuse.ir.loops import Accumulator, Kernel, Loop, LoopKind, Number
+from framefuse.ir.loops import Accumulator, Kernel, Loop, LoopKind, Number, Scratch
 from framefuse.ir.loops.key import Key, key_of, with_lines
 from framefuse.ir.loops.rewrite import with_positions
 from framefuse.ir.loops.walk import positions, statements
-from framefuse.ir.numbers import BUILD, Atom, Binary, Expr, Maximum, Minimum, Symbol, expr
+from framefuse.ir.numbers import BUILD, Atom, Binary, Expr, Floordiv, Maximum, Minimum, Modulo, Symbol, expr
 from framefuse.ir.schedule import Item, RunKernel
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Which kernels of a device become one: at least ``many`` that differ in sizes from ``least`` on, in at most
+    ``numbers`` of these. Where loops are ``tiles``, how those of a reduction are cut depends on what is known of its
+    sizes; elsewhere divisors, rows in memory of their own and short loops ask for constants.
+    """
+
+    many: int
+    least: int
+    numbers: int
+    tiles: bool
+
+
+TILES = Rule(costs.SHARED_SIZES, costs.SHARED_SIZE, costs.ANY_NUMBERS, tiles=True)
+LOOPS = Rule(costs.SHARED_LOOPS, costs.SHARED_EXTENT, costs.SHARED_NUMBERS, tiles=False)
 
 
 def with_shared_kernels(draft: Draft, setting: Setting) -> Draft:
     """The draft whose kernels take sizes as further numbers where that leaves fewer of them to compile."""
-    items = tuple(share(draft.items, lambda device: setting.target(device).tiles))
+    items = tuple(share(draft.items, lambda device: TILES if setting.target(device).tiles else LOOPS))
     return replace(draft, items=items) if any(a is not b for a, b in zip(items, draft.items, strict=True)) else draft
 
 
-def share(items: Sequence[Item], slow: Callable[[str], bool] = lambda device: False) -> list[Item]:
-    """The items, some of them general; ``slow`` says for which devices compiling takes long."""
-    found = _of_any_length(items)
-    if any(isinstance(item, RunKernel) and slow(item.device) for item in found):
-        return _of_any_sizes(found, slow)
-    return found
+def share(items: Sequence[Item], rule_of: Callable[[str], Rule] = lambda device: LOOPS) -> list[Item]:
+    """The items, some of them general."""
+    return _of_any_sizes(_of_any_length(items), rule_of)
 
 
 # ---- kernels that differ in the length of their one loop
@@ -87,22 +102,18 @@ class _Sizes:
     sizes: tuple[int, ...]
 
 
-def _of_any_sizes(items: Sequence[Item], slow: Callable[[str], bool]) -> list[Item]:
+def _of_any_sizes(items: Sequence[Item], rule_of: Callable[[str], Rule]) -> list[Item]:
     """Kernels of one form take the constants in which they differ as numbers, where there are many of them."""
-    forms: dict[Hashable, dict[Key, tuple[int, ...]]] = {}
-    form_of: dict[Key, Hashable] = {}
+    alike: dict[tuple[Any, ...], dict[Key, Kernel]] = {}
     for item in items:
-        if isinstance(item, RunKernel) and slow(item.device) and item.kernel.product is None:
-            key = key_of(item.kernel)
-            if key not in form_of:
-                read = _sizes_of(item.kernel)
-                form_of[key] = None if read is None else read.form
-                if read is not None:
-                    forms.setdefault(read.form, {})[key] = read.sizes
-    general: dict[Key, tuple[Kernel, tuple[Expr, ...]]] = {}
-    for kernels in forms.values():
-        if len(kernels) >= costs.SHARED_SIZES:
-            general |= _joined(kernels, items)
+        if isinstance(item, RunKernel) and item.kernel.product is None:
+            kernel = item.kernel
+            outside = rule_of(item.device), kernel.buffers, kernel.numbers, kernel.exact, len(kernel.body)
+            alike.setdefault(outside, {}).setdefault(key_of(kernel), kernel)
+    general: Joined = {}
+    for (rule, *_), found in alike.items():
+        if len(found) >= rule.many:
+            general |= _of_one_rule(found, rule)
     made: list[Item] = []
     for item in items:
         known = general.get(key_of(item.kernel)) if isinstance(item, RunKernel) else None
@@ -113,43 +124,59 @@ def _of_any_sizes(items: Sequence[Item], slow: Callable[[str], bool]) -> list[It
     return made
 
 
-def _joined(
-    kernels: Mapping[Key, tuple[int, ...]], items: Sequence[Item]
-) -> dict[Key, tuple[Kernel, tuple[Expr, ...]]]:
-    """By the key of each of some kernels of one form the general one, and the values of its further numbers."""
-    first_of = {key_of(item.kernel): item.kernel for item in reversed(items) if isinstance(item, RunKernel)}
-    columns = list(zip(*kernels.values(), strict=True))
+Joined = dict[Key, tuple[Kernel, tuple[Expr, ...]]]  # by a kernel's key the general one, and its further numbers
+
+
+def _of_one_rule(kernels: Mapping[Key, Kernel], rule: Rule) -> Joined:
+    """Kernels alike from outside, those of one form joined where there are many."""
+    forms: dict[Hashable, dict[Key, tuple[int, ...]]] = {}
+    for key, kernel in kernels.items():
+        read = _sizes_of(kernel, rule)
+        if read is not None:
+            forms.setdefault(read.form, {})[key] = read.sizes
+    general: Joined = {}
+    for sizes in forms.values():
+        if len(sizes) >= rule.many:
+            general |= _joined(kernels, sizes, rule)
+    return general
+
+
+def _joined(kernels: Mapping[Key, Kernel], sizes: Mapping[Key, tuple[int, ...]], rule: Rule) -> Joined:
+    """Kernels of one form, which have ``sizes``, as the general one with numbers for those that differ."""
+    columns = list(zip(*sizes.values(), strict=True))
     numbers: dict[tuple[int, ...], int] = {}  # what has equal values in every kernel is one number
     for column in columns:
         if len(set(column)) > 1:
             numbers.setdefault(column, len(numbers))
-    found: dict[Key, tuple[Kernel, tuple[Expr, ...]]] = {}
+    if len(numbers) > rule.numbers:
+        return {}
+    found: Joined = {}
     whole: Kernel | None = None
-    for place, key in enumerate(kernels):
-        kernel = first_of[key]
+    for place, key in enumerate(sizes):
+        kernel = kernels[key]
         symbols = [Symbol(f"n{len(kernel.numbers) + number}") for number in range(len(numbers))]
         chosen = [symbols[numbers[column]] if column in numbers else None for column in columns]
-        made = _with_numbers(kernel, chosen, symbols)
+        made = _with_numbers(kernel, chosen, symbols, rule)
         whole = whole or made
         if key_of(made) == key_of(whole):
             found[key] = whole, tuple(expr(column[place]) for column in numbers)
     return found if len(found) > 1 else {}
 
 
-def _with_numbers(kernel: Kernel, chosen: Sequence[Symbol | None], symbols: Sequence[Symbol]) -> Kernel:
+def _with_numbers(
+    kernel: Kernel, chosen: Sequence[Symbol | None], symbols: Sequence[Symbol], rule: Rule
+) -> Kernel:
     """The kernel with numbers for some of its sizes."""
     waiting = iter(chosen)
-    known: dict[Expr, Expr] = {}
-    for index, side in _distinct(kernel):
-        known[index] = _rewritten(index, lambda size: next(waiting), side)
+    known = _Rewriting(kernel, lambda size: next(waiting), rule).all()
     body = with_positions(kernel.body, known)
     numbers = (*kernel.numbers, *map(Number, symbols))
     return replace(kernel, numbers=numbers, body=body, extent=known[kernel.extent])
 
 
-def _sizes_of(kernel: Kernel) -> _Sizes | None:
-    """None where a kernel reduces: how its tiles are cut depends on what is known of its sizes."""
-    if any(isinstance(statement, Accumulator) for statement in statements(kernel.body)):
+def _sizes_of(kernel: Kernel, rule: Rule) -> _Sizes | None:
+    """None where no size may be a number."""
+    if rule.tiles and any(isinstance(statement, Accumulator) for statement in statements(kernel.body)):
         return None
     sizes: list[int] = []
     blank = Symbol("@size")
@@ -158,7 +185,7 @@ def _sizes_of(kernel: Kernel) -> _Sizes | None:
         sizes.append(size)
         return blank
 
-    known = {index: _rewritten(index, take, side) for index, side in _distinct(kernel)}
+    known = _Rewriting(kernel, take, rule).all()
     if not sizes:
         return None
     body = with_positions(kernel.body, known)
@@ -167,41 +194,64 @@ def _sizes_of(kernel: Kernel) -> _Sizes | None:
     return _Sizes((key_of(replace(kernel, body=body, extent=known[kernel.extent])), equal), tuple(sizes))
 
 
-def _distinct(kernel: Kernel) -> Iterator[tuple[Expr, bool]]:
-    """Each index expression once, and whether it is the length of a side of a tile."""
-    sides = {
-        statement.extent
-        for statement in statements(kernel.body)
-        if isinstance(statement, Loop) and statement.kind is LoopKind.VECTOR
-    }
-    for index in dict.fromkeys((kernel.extent, *positions(kernel.body))):
-        yield index, index in sides
+Take = Callable[[int], Symbol | None]
 
 
-def _rewritten(value: Expr, take: Callable[[int], Symbol | None], side: bool) -> Expr:
-    """The expression with what ``take`` gives for its sizes: summands, factors and divisors; None leaves one as it is.
-    The bound of a ``side`` of a tile stays, since it decides the code.
-    """
-    if side and value.constant is not None:
-        return value
+class _Rewriting:
+    """Index expressions of ``kernel`` with what ``take`` gives for their sizes; None leaves one as it is."""
 
-    def size(count: int) -> Expr:
-        symbol = take(abs(count)) if abs(count) >= costs.SHARED_SIZE else None
+    def __init__(self, kernel: Kernel, take: Take, rule: Rule) -> None:
+        self.kernel, self.take, self.rule = kernel, take, rule
+        loops = [statement for statement in statements(kernel.body) if isinstance(statement, Loop)]
+        self.sides = {loop.extent for loop in loops if loop.kind is LoopKind.VECTOR}
+        self.fixed: set[Expr] = set()
+        # What a turn of the outermost loop divides may as well be divided by a number: it is carried on, or done once.
+        self.outer = {number.symbol for number in kernel.numbers} | {loop.axis for loop in loops if loop.kind.parallel}
+        if not rule.tiles:
+            self.fixed |= {each.size for each in statements(kernel.body) if isinstance(each, Scratch)}
+            self.fixed |= {loop.extent for loop in loops if _decides(loop)}
+
+    def all(self) -> dict[Expr, Expr]:
+        """Each index expression of the kernel with its other form."""
+        found = dict.fromkeys((self.kernel.extent, *positions(self.kernel.body)))
+        return {index: index if index in self.fixed else self.one(index, index in self.sides) for index in found}
+
+    def one(self, value: Expr, side: bool) -> Expr:
+        """The expression with numbers for summands, factors and divisors. The bound of a ``side`` of a tile, or of
+        part of a vector loop, stays, since it decides the code.
+        """
+        if side and value.constant is not None and self.rule.tiles:
+            return value
+        total = expr(0)
+        for atoms, factor in value.terms:
+            term = self._size(factor)
+            for atom in atoms:
+                term = term * self._inner(atom, side)
+            total = total + term
+        return total
+
+    def _size(self, count: int) -> Expr:
+        symbol = self.take(abs(count)) if abs(count) >= self.rule.least else None
         if symbol is None:
             return expr(count)
         return symbol.expr if count > 0 else -symbol.expr
 
-    def inner(atom: Atom) -> Expr:
-        if isinstance(atom, Binary):
-            bound = side and isinstance(atom, (Minimum, Maximum))
-            return BUILD[type(atom)](*(_rewritten(part, take, bound) for part in (atom.left, atom.right)))
-        assert isinstance(atom, Symbol)
-        return atom.expr
+    def _inner(self, atom: Atom, side: bool) -> Expr:
+        if isinstance(atom, Symbol):
+            return atom.expr
+        assert isinstance(atom, Binary)
+        if side and isinstance(atom, (Minimum, Maximum)):
+            parts = (part if part.constant is not None else self.one(part, True) for part in (atom.left, atom.right))
+            return BUILD[type(atom)](*parts)
+        fixed = not self.rule.tiles and isinstance(atom, (Floordiv, Modulo)) and not atom.left.symbols <= self.outer
+        return BUILD[type(atom)](self.one(atom.left, False), atom.right if fixed else self.one(atom.right, False))
 
-    total = expr(0)
-    for atoms, factor in value.terms:
-        term = size(factor)
-        for atom in atoms:
-            term = term * inner(atom)
-        total = total + term
-    return total
+
+def _decides(loop: Loop) -> bool:
+    """Whether a constant length makes other code of a loop of the CPU: a sum of few terms is added in order, and whole
+    vectors leave no rest.
+    """
+    count = loop.extent.constant
+    if count is None or loop.kind.parallel:
+        return False
+    return count <= costs.IN_ORDER or (loop.kind.vector and (count <= costs.FEW_VECTORS or count % costs.WHOLE == 0))

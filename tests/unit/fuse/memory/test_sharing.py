@@ -39,10 +39,35 @@ def test_many_kernels_that_differ_in_sizes_are_one(widths):
     check(graph, schedule, *tensors)
 
 
-@pytest.mark.parametrize(("count", "target"), [(MANY - 1, GPU), (MANY, CPU)])
-def test_few_kernels_and_those_of_a_cpu_know_their_sizes(count, target):
+@pytest.mark.parametrize(("count", "target"), [(MANY - 1, GPU), (costs.SHARED_LOOPS - 1, CPU)])
+def test_few_kernels_know_their_sizes(count, target):
     graph, schedule, tensors = layers([70 + 31 * place for place in range(count)], target)
     assert len(distinct(schedule)) == count
+    check(graph, schedule, *tensors)
+
+
+@pytest.mark.parametrize(
+    ("widths", "left"),
+    [((150, 201, 333, 1030), 1), ((128, 192, 256, 320), 4), ((150, 201, 333, 20), 2), ((20, 33, 47, 90), 4)],
+    ids=str,
+)
+def test_a_cpu_shares_where_sizes_do_not_decide_the_code(widths, left):
+    graph, schedule, tensors = layers(widths, CPU)
+    assert len(distinct(schedule)) == left
+    check(graph, schedule, *tensors)
+
+
+def test_reductions_of_a_cpu_are_shared():
+    b = Builder()
+    outputs, tensors = [], []
+    for width in (150, 201, 333, 471):
+        x = b.input((40, width))
+        scale = b.expand(b.reshape(b.reduce("sum", b.mul(x, x), 0), 1, width), (40, width))
+        outputs.append(b.mul(x, scale))
+        tensors.append(torch.randn(40, width))
+    graph = b.graph(*outputs)
+    schedule = fuse(graph)
+    assert 2 * len(distinct(schedule)) <= len(kernels(schedule))
     check(graph, schedule, *tensors)
 
 
