@@ -36,6 +36,7 @@ WIDENED = 1 << 20, 0.3
 CPU_WINDOW, GPU_WINDOW = (64, 0.12), (64, 0.6)  # places of a window, and what an element costs that is computed at each
 # Times as many values as each piece of a cat reads, up to which a GPU reads those of all pieces at each point; chosen.
 GPU_SHARED = 1.75
+GPU_UNROLLED = 4  # pieces of a cat up to which one kernel computes all of them at each point of a piece; chosen
 GPU_PASSED_ON = 1.0  # what an element costs that is read at positions, up to which it is not kept between; chosen
 # Loads from which a window is not computed in the loops of a reduction, or in a kernel of so many values: chosen.
 # Structural similarity of 96 pictures of 256 x 256 by five windows of 7 x 7, one kernel: 8.3 ms, eager 1.3 (H100).

@@ -420,7 +420,18 @@ def join(lo: Lowering, nodes: Sequence[Node], axis: int) -> Node:
         for place, size in enumerate(node.shape):
             if place != axis:
                 lo.require("==", first[place], size, "sizes beside the joined dimension")
+    _require_halves(lo, [node.shape[axis] for node in nodes])
     return lo.cat(nodes, axis)
+
+
+def _require_halves(lo: Lowering, sizes: Sequence[Expr]) -> None:
+    """What a size is cut into by ``size // 2`` is halves where it was, as rotated positions are: a kernel then knows
+    that their elements lie side by side.
+    """
+    if len(sizes) == 2 and sizes[0] is not sizes[1] and lo.size(sizes[0]) == lo.size(sizes[1]):
+        whole = sizes[0] + sizes[1]
+        if whole // 2 in sizes and lo.size(sizes[0]):
+            lo.require("==", whole // 2 * 2, whole, "pieces of one size")
 
 
 @rule("stack")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from framefuse.codegen.specialisation import Choice
+from framefuse.codegen.triton.runs import runs_of
 from framefuse.ir.loops import Accumulator, Apply, Index, Kernel, Let, Load, Loop, LoopKind, Statement, Store
 from framefuse.ir.loops.walk import positions, statements, values_of
 from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Symbol
@@ -171,7 +172,7 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
     vectors = list(_vectors(body))
     rows = max(1, estimate(kernel.extent, hints)) if parallel is not None else 1
     if any(depth == 2 for _, depth in vectors):
-        return _two_dimensional(vectors, hints, per_thread(kernel, MASKED[2]))
+        return _two_dimensional(vectors, hints, min(per_thread(kernel, MASKED[2]), _run_share(kernel)))
     loops = [loop for loop, _ in vectors]
     if not loops:
         return _one_dimensional(kernel, parallel, rows, share, choice)
@@ -346,6 +347,16 @@ def _two_dimensional(vectors: Sequence[tuple[Loop, int]], hints: Mapping[Symbol,
         shape[place] = max(shape[place], min(size, TURN[0]))
     dimensions = {id(loop): Dimension(place, shape[place], _fits(loop, shape[place])) for loop, place in places}
     return Blocks(1, 2, dimensions, warps(shape[0] * shape[1], share), tuple(shape), form="tile")
+
+
+def _run_share(kernel: Kernel) -> int:
+    """The points of a thread that move a vector of neighbours together: with as many, what is taken apart in registers
+    lies where the code wants it (Triton 3.6 passes others through shared memory).
+    """
+    runs = runs_of(kernel)
+    sizes = [buffer.dtype.size for buffer in kernel.buffers if any(buffer.name == name for name, _ in runs.loads)]
+    sizes += [stores[0].value.dtype.size for _, stores in runs.stores.values()]
+    return max(1, VECTOR // (max(sizes, default=1) * runs.widest)) if sizes else WARP
 
 
 def _inner(loop: Loop) -> bool:

@@ -15,6 +15,7 @@ from framefuse.codegen.triton.divisors import known_divisors
 from framefuse.codegen.triton.full_tiles import STEP, End, end_of
 from framefuse.codegen.triton.loops import Loops
 from framefuse.codegen.triton.odd_rows import odd_rows
+from framefuse.codegen.triton.runs import NONE, Runs, runs_of
 from framefuse.codegen.triton.values import Values
 from framefuse.codegen.triton.widths import Width, width
 from framefuse.ir.code import Fit
@@ -74,7 +75,8 @@ def emit(kernel: Kernel, special: Specialisation) -> Module:
     if not blocks.simple and not fitted:
         blocks = replace(blocks, held=())  # long code, which arithmetic bounds, is not written twice
     steady = blocks.steady if fitted else frozenset()
-    single = slides(kernel, hints) or (blocks.form == "tile" and _divides(kernel))
+    tile = blocks.form == "tile"
+    single = slides(kernel, hints, runs_of(kernel) if tile else NONE) or (tile and _divides(kernel))
     rows = odd_rows(kernel, blocks, hints) if special.aligned and not single else {}
     work, name = _body(nest, blocks, integers, steady, rows), function_name(kernel.title)
     constants = tuple((f"BLOCK{place}", size) for place, size in enumerate(blocks.shape))
@@ -225,6 +227,7 @@ def _body(
     b = Builder()
     b.taken |= {"row", "work", *(f"BLOCK{place}" for place in range(blocks.rank))}
     values = Values(b, nest, integers.integer, blocks.rank, blocks.shape)
+    values.runs = runs_of(kernel) if blocks.form == "tile" else NONE
     for buffer in kernel.buffers:
         values.buffers[buffer.name] = b.fresh(buffer.name)
     for number in kernel.numbers:
@@ -235,16 +238,16 @@ def _body(
     return _Body([*values.buffers.values(), *names.values()], names, b.lines)
 
 
-def slides(kernel: Kernel, hints: Mapping[Symbol, int]) -> bool:
+def slides(kernel: Kernel, hints: Mapping[Symbol, int], runs: Runs = NONE) -> bool:
     """Whether a buffer is read at neighbouring places, as a window over it is, or by the points of a tile at every
     second to eighth place, backwards, or at places that turn. Triton gives all of a program's accesses the layout of
-    the widest one, in which those that are not aligned read every fourth element.
+    the widest one, in which those that are not aligned read every fourth element. ``runs`` are moved whole.
     """
     known = {number.symbol: hints.get(number.symbol, 0) for number in kernel.numbers if not number.real}
     lanes = {loop.axis for loop in statements(kernel.body) if isinstance(loop, Loop) and _is_innermost(loop)}
     distances: dict[tuple[str, Expr], set[int]] = {}
     for value in values_of(kernel.body):
-        if isinstance(value, Load):
+        if isinstance(value, Load) and (value.buffer, value.index) not in runs.loads:
             if any(_is_uneven(value.index, lane) for lane in lanes & value.index.symbols):
                 return True
             fixed = expr(0)

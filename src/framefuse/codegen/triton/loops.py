@@ -94,6 +94,12 @@ class Loops:
             self.values.as_index(name, tile)
 
     def store(self, statement: Store) -> None:
+        runs = self.values.runs
+        if id(statement) in runs.joined:
+            return
+        if id(statement) in runs.stores:
+            self.values.store_run(*runs.stores[id(statement)])
+            return
         self.values.store(statement.buffer, statement.index, self.values.value(statement.value))
 
     def atomic_add(self, statement: AtomicAdd) -> None:
@@ -499,7 +505,7 @@ class Loops:
         if constant is not None and constant % dimension.block == 0:
             self.values.masks.pop(dimension.place, None)
             return
-        end = self.values.indices.index(_without_bound(extent, dimension.block))
+        self.values.ends[dimension.place] = end = self.values.indices.index(_without_bound(extent, dimension.block))
         mask = self.b.once((name, end.text), f"{name} < {end.text}", "inside")
         self.values.masks[dimension.place] = Tile(mask, BOOL, end.axes | {dimension.place})
 

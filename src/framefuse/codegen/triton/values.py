@@ -14,9 +14,10 @@ from framefuse.codegen.triton.casts import cast
 from framefuse.codegen.triton.indices import Indices
 from framefuse.codegen.triton.odd_rows import Turn
 from framefuse.codegen.triton.pointwise import apply
+from framefuse.codegen.triton.runs import NONE, Run, put_together, taken_apart
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.ir.dtypes import BOOL, FLOAT32, FLOAT64, INT64, DType
-from framefuse.ir.loops import Accumulator, Apply, Const, Index, Load, Local, Scalar, Value
+from framefuse.ir.loops import Accumulator, Apply, Const, Index, Load, Local, Scalar, Store, Value
 from framefuse.ir.loops.walk import statements
 from framefuse.ir.numbers import Expr, Symbol
 
@@ -33,6 +34,9 @@ class Values:
         self.near = all(self.shortens(dtype) for dtype in written)
         self.indices = Indices(b, kernel)
         self.masks: dict[int, Tile] = {}
+        self.ends: dict[int, Tile] = {}  # where the points of a dimension that has a mask end
+        self.runs = NONE
+        self.loaded: dict[tuple[str, Expr], list[str]] = {}  # neighbours that were loaded, by the first of them
         self.locals: dict[str, Tile] = {}
         self.positions: set[str] = set()  # locals that are index expressions, known as symbols
         self.buffers: dict[str, str] = {}
@@ -159,6 +163,9 @@ class Values:
         """The elements at ``index``: zero where ``condition`` does not hold or the point does not exist."""
         if condition is None and (buffer, index) in self.stored:
             return self.stored[buffer, index]
+        run = self.runs.loads.get((buffer, index)) if condition is None else None
+        if run is not None:
+            return Tile(self._neighbours(buffer, run)[run.number(index)], dtype, self._run_axes(run))
         where = self.indices.index(index)
         more = [] if condition is None else [Tile(condition.typed, BOOL, condition.axes)]
         mask = self.mask(where.axes, *more)
@@ -170,6 +177,63 @@ class Values:
         text += self._policy(buffer)
         self.settle({buffer})
         return Tile(self.b.named(text, wanted), dtype, axes)
+
+    # ---- neighbours that each point of the last dimension has
+
+    def _run_axes(self, run: Run) -> frozenset[int]:
+        """The dimensions of the tile of one of the neighbours."""
+        assert self.runs.axis is not None
+        last = self.rank - 1
+        where = self.indices.index(run.first - self.runs.axis.expr * run.count)
+        return self.mask({*where.axes, last}).axes | where.axes | {last}
+
+    def _run_shape(self, run: Run) -> list[str]:
+        axes = self._run_axes(run)
+        return [side if place in axes else "1" for place, side in enumerate(self.sides)]
+
+    def _run_place(self, buffer: str, run: Run) -> tuple[str, str]:
+        """The addresses of all neighbours, and which of them exist."""
+        assert self.runs.axis is not None
+        last, size = self.rank - 1, self.sides[-1]
+        points = f"tl.arange(0, {run.count} * {size})" + ("[None, :]" if last else "")
+        points += "" if self.integer == "tl.int32" else f".to({self.integer})"
+        wide = self.b.once(("wide", run.count), points, "r")
+        where = self.indices.index(run.first - self.runs.axis.expr * run.count)
+        parts = [self.mask(axis for axis in self._run_axes(run) if axis != last)]
+        if last in self.masks:
+            end = self.ends[last]
+            text = self.b.once(("wide", run.count, end.text), f"{wide} < {end.text} * {run.count}", "inside")
+            parts.append(Tile(text, BOOL, end.axes | {last}))
+        mask = self.mask((), *(part for part in parts if part.text)).text
+        return f"{self.buffers[buffer]} + {where.text} + {wide}", mask
+
+    def _neighbours(self, buffer: str, run: Run) -> list[str]:
+        """The tiles of the neighbours, loaded together at the first use of one."""
+        key = buffer, run.first
+        if key not in self.loaded:
+            pointer, mask = self._run_place(buffer, run)
+            text = f"tl.load({pointer}, {mask}, other=0" if mask else f"tl.load({pointer}"
+            self.settle({buffer})
+            whole = self.b.named(text + self._policy(buffer), "w0")
+            self.loaded[key] = taken_apart(self.b, whole, run.count, self._run_shape(run))
+        return self.loaded[key]
+
+    def store_run(self, run: Run, stores: Sequence[Store]) -> None:
+        """Writes neighbours together."""
+        buffer, shape = stores[0].buffer, self._run_shape(run)
+        pointer, mask = self._run_place(buffer, run)
+        tiles = [self.value(each.value) for each in stores]
+        axes = self._run_axes(run)
+        if not all(tile.axes <= axes for tile in tiles):
+            raise Unsupported(f"a store of many values to one element of {buffer}")
+        whole = f"({', '.join(shape)},)"
+        texts = [t.typed if t.axes == axes else f"tl.broadcast_to({t.typed}, {whole})" for t in tiles]
+        if self.shares and (buffer in self.aliases or buffer in self.aliases.values()):
+            self._barrier()
+        text = f"tl.store({pointer}, {put_together(texts, shape)}"
+        self.b.line((f"{text}, {mask}" if mask else text) + self._policy(buffer))
+        self.forget(buffer)
+        self.dirty.add(buffer)
 
     def _policy(self, buffer: str) -> str:
         """The end of a load or store."""

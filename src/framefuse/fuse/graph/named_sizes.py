@@ -29,7 +29,7 @@ def with_named_sizes(graph: Graph) -> Graph:
         names.name(node.shape)
         if node.op in ("input", "result"):
             names.name_sums(node.shape)
-    if not names.atoms and not names.definitions:
+    if not names.atoms and not names.definitions and not names.multiples:
         return graph
     return replace(renamed(graph, names.rewritten), hints=names.hints, sizes=(*graph.sizes, *names.definitions))
 
@@ -56,6 +56,13 @@ def _multiple(size: Expr, others: Iterable[Expr]) -> tuple[Symbol, int] | None:
     return (atoms[0], largest) if largest > 1 and all(largest % count == 0 for count in factors) else None
 
 
+def _alone(size: Expr, factor: int = 1) -> Symbol | None:
+    """The symbol of which a size is so many times."""
+    ((atoms, count), *more) = size.terms or (((), 0),)
+    alone = not more and count == factor and len(atoms) == 1 and isinstance(atoms[0], Symbol)
+    return atoms[0] if alone else None  # type: ignore[return-value]
+
+
 class _Names:
     """The symbols made so far, by the division that each stands for; ``sums`` are symbols of the graph with what they
     are in terms of a size that is a sum.
@@ -75,6 +82,22 @@ class _Names:
         for symbol, factor, size in multiples:
             if symbol not in late:
                 self.multiples[symbol] = self._symbol(size // factor) * factor
+        for size, others in self.equal.items():
+            self._name_doubles(size, others)
+
+    def _name_doubles(self, size: Expr, others: Iterable[Expr]) -> None:
+        """Names a size that is held to twice another, or more times, by the other, and further such ones by it."""
+        whole = _alone(size)
+        if whole is None or whole in self.late:
+            return
+        for other in others:
+            factor = other.terms[0][1] if other.terms else 0
+            part = _alone(other, factor) if factor > 1 else None
+            if part is None or part is whole or part in self.late or part in self.multiples:
+                continue
+            known = self.multiples.setdefault(whole, part.expr * factor)
+            if known is not other and known.terms[0][1] == factor:
+                self.multiples[part] = known // factor
 
     def name(self, shape: Iterable[Expr]) -> None:
         """Names what divides in the sizes of one shape."""

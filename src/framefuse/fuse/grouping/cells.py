@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import MOVES, Index, Split, operand_index, reshaped_index
 from framefuse.fuse.addressing.layout import estimate
 from framefuse.fuse.addressing.one_source import one_source
-from framefuse.fuse.addressing.ranges import ZERO, address, dense_axes, never_negative, row_major
+from framefuse.fuse.addressing.ranges import ZERO, address, dense_axes, divide, never_negative, row_major
 from framefuse.fuse.grouping.shared_reads import shares
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol, expr
@@ -170,6 +171,8 @@ class Group:
             cell.tests = (tests,)
             return (self.demand(node.inputs[0], shifted, join(mask, tests)),)
         if node.op == "cat":
+            if self._is_unrolled(cell):
+                return self._counted_pieces(cell, *divide(cell.index[node.attr("axis")], _length(node)))
             found = one_source(node, index, self.axes, self.hints) if self.tiles else None
             return self._pieces(cell) if found is None else (self.demand(*found, mask),)
         if node.op in ("take", "gather"):
@@ -202,18 +205,45 @@ class Group:
         """All pieces of one size at the place in a piece, under no mask of their own: what several of them read or
         compute is then one cell. Raises Split where that place is not an axis.
         """
-        axis, inputs = cell.node.attr("axis"), cell.node.inputs
-        size = inputs[0].shape[axis]
-        if size.constant == 0 or any(operand.shape[axis] is not size for operand in inputs) or not shares(inputs):
+        axis, inputs, size = cell.node.attr("axis"), cell.node.inputs, _length(cell.node)
+        if size.constant == 0 or not shares(inputs):
             return None
         count = expr(len(inputs))
         number, place = reshaped_index(cell.index[axis : axis + 1], (count * size,), (count, size), self.axes, True)
-        index = (*cell.index[:axis], place, *cell.index[axis + 1 :])
-        if any(not number.symbols.isdisjoint(each.symbols) for each in index):
+        others = (each for at, each in enumerate(cell.index) if at != axis)
+        if any(not number.symbols.isdisjoint(each.symbols) for each in (place, *others)):
             return None
+        return self._counted_pieces(cell, number, place)
+
+    def _counted_pieces(self, cell: Cell, number: Expr, place: Expr) -> tuple[Cell, ...]:
+        """All pieces at one place, of which a number says which is meant."""
+        axis, inputs = cell.node.attr("axis"), cell.node.inputs
+        index = (*cell.index[:axis], place, *cell.index[axis + 1 :])
         ends = [() if never_negative(expr(k) - number, self.axes) else (expr(k) - number,) for k in range(len(inputs))]
         cell.tests = tuple(ends[:-1])
         return tuple(self.demand(operand, index, cell.mask) for operand in inputs)
+
+    def _is_unrolled(self, cell: Cell) -> bool:
+        """Whether the pieces are a few of one size, counted by an axis of the kernel, which has no rows: it computes
+        all of them at each point of the other axes (``nest/gpu/unrolled.py``). Raises Split where that is no axis yet.
+        """
+        size, count = _length(cell.node), expr(len(cell.node.inputs))
+        if not self.tiles or self.rows is not None or self.scans or self.adds or cell.mask or size.constant == 0:
+            return False
+        if not is_of_pieces(count):
+            return False
+        position = cell.index[cell.node.attr("axis")]
+        whole = next((axis for axis in position.symbols & set(self.domain) if axis.expr is position), None)
+        if whole is not None and size.constant != 1 and self.axes[whole] is count * size:
+            raise Split(whole, size)
+        number, place = divide(position, size)
+        axis = next((axis for axis in number.symbols & set(self.domain) if axis.expr is number), None)
+        if axis is None or self.axes[axis] is not count:
+            return False
+        others = (p for at, p in enumerate(cell.index) if at != cell.node.attr("axis"))
+        if any(axis in each.symbols for each in (place, *others)):
+            return False
+        return never_negative(place, self.axes) and never_negative(size - 1 - place, self.axes)
 
     def _indirect(self, cell: Cell) -> tuple[Cell, ...]:
         data, positions = cell.node.inputs
@@ -299,6 +329,17 @@ class Group:
         for axis in axes:
             total *= estimate(self.axes[axis], self.hints)
         return total
+
+
+def is_of_pieces(extent: Expr) -> bool:
+    """Whether an axis has as few points as pieces that one kernel computes for each point of its others."""
+    return extent.constant is not None and 1 < extent.constant <= costs.GPU_UNROLLED
+
+
+def _length(cat: Node) -> Expr:
+    """The length of each piece; zero where they differ."""
+    size, *others = (operand.shape[cat.attr("axis")] for operand in cat.inputs)
+    return size if all(other is size for other in others) else ZERO
 
 
 def scanned_axes(group: Group, cell: Cell) -> tuple[tuple[Symbol, ...], bool] | None:

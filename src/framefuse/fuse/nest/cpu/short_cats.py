@@ -5,15 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import ONE, ZERO
 from framefuse.fuse.nest.cpu.pieces import pieces
 from framefuse.fuse.nest.nest import Nest
 from framefuse.fuse.nest.piece import Piece
+from framefuse.fuse.nest.stores import stores_last
 from framefuse.ir.dtypes import INT64
-from framefuse.ir.loops import Index, Let, Local, Loop, LoopKind, Statement, Store
+from framefuse.ir.loops import Index, Let, Loop, LoopKind, Statement
 from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product
 
 Split = tuple[Sequence[Symbol], Symbol, Sequence[Symbol], Sequence[Symbol]]
@@ -108,22 +108,8 @@ def _points(
         with nest.settled(Piece(ZERO, ONE, ONE, _outcomes(nest, point))), nest.scope((rows, *point)) as scope:
             inside()
         body += scope.body
-    outer.append(Loop(step, high - low, tuple(body if len(points) == 1 else _stores_last(nest, body)), LoopKind.VECTOR))
-
-
-def _stores_last(nest: Nest, body: Sequence[Statement]) -> list[Statement]:
-    """The statements with the values of stores named, and the stores behind them, those to one buffer in order."""
-    before: list[Statement] = []
-    stores: dict[str, list[Statement]] = {}
-    for statement in body:
-        if isinstance(statement, Store):
-            name = nest.emitter.fresh("v")
-            before.append(Let(name, statement.value))
-            statement = replace(statement, value=Local(name, statement.value.dtype))
-            stores.setdefault(statement.buffer, []).append(statement)
-        else:
-            before.append(statement)
-    return [*before, *itertools.chain(*stores.values())]
+    body = body if len(points) == 1 else stores_last(nest.emitter, body)
+    outer.append(Loop(step, high - low, tuple(body), LoopKind.VECTOR))
 
 
 def _outcomes(nest: Nest, point: dict[Symbol, int]) -> dict[Expr, bool]:

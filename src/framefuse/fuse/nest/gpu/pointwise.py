@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from framefuse.fuse import costs
 from framefuse.fuse.nest.forms import crossing_axis, is_along, primary
 from framefuse.fuse.nest.gpu.decode import decode, decode_elements, joined
+from framefuse.fuse.nest.gpu.unrolled import each_piece, unrolled_axis
 from framefuse.fuse.nest.loop_order import memory_order, vector_axis
 from framefuse.fuse.nest.nest import Built, Nest
 from framefuse.fuse.nest.sweeps import Sweep
@@ -24,43 +25,53 @@ def pointwise(nest: Nest, only: Sweep, title: str, work: Expr) -> Built:
         with nest.scope() as scope:
             nest.point(only, ())
         return nest.built(title, scope.body, expr(1), work, False)
+    pieces = unrolled_axis(nest, order)
+    order = [axis for axis in order if axis is not pieces]
     lane = vector_axis(order, nest.accesses, nest.hinted())
     axes = nest.join([*(axis for axis in order if axis is not lane), lane])
     across = crossing_axis(nest, axes, costs.GPU_CROSSED)
-    sides = _sides(nest, axes, across)
+    sides = _sides(nest, axes, across, pieces)
+
+    def inside() -> None:
+        if pieces is None:
+            nest.point(only, ())
+        else:
+            each_piece(nest, pieces, lambda: nest.point(only, ()))
+
     if sides:
-        return _tiles(nest, axes, sides, only, title, work)
+        return _tiles(nest, axes, sides, inside, title, work)
     with nest.scope() as top:
         nest.emitter.floor = 1
         with joined(nest, axes, LoopKind.PARALLEL_VECTOR):
-            nest.point(only, ())
+            inside()
     return nest.built(title, top.body, product(nest.loops.extents[axis] for axis in axes), work, True)
 
 
 Sides = list[tuple[tuple[Symbol, ...], int]]
 
 
-def _sides(nest: Nest, axes: Sequence[Symbol], across: Symbol | None) -> Sides:
+def _sides(nest: Nest, axes: Sequence[Symbol], across: Symbol | None, pieces: Symbol | None) -> Sides:
     """The axes of each side of a tile, outermost first, with its size; none where a tile would be small or hardly
-    filled.
+    filled. Each of its points is one in all ``pieces``.
     """
     hints = nest.hinted()
     lane = axes[-1]
+    count = 1 if pieces is None else power(hints[pieces])
     if across is not None:
         return [((axis,), min(costs.GPU_SQUARE, power(hints[axis]))) for axis in (across, lane)]
-    if len(axes) == 1 or _is_spread(nest, lane):
+    if len(axes) == 1 or (pieces is None and _is_spread(nest, lane)):
         return []
-    most = costs.GPU_WINDOW_TILE if _is_window(nest, lane) else costs.GPU_TILE
-    wide = _filled(hints[lane], costs.GPU_TILE)
+    most = costs.GPU_WINDOW_TILE if _is_window(nest, lane) else costs.GPU_TILE // count
+    wide = _filled(hints[lane], costs.GPU_TILE // count)
     if wide is None or wide < min(costs.GPU_NARROW, costs.GPU_TILE):
         runs = _runs(nest, axes)
         if runs or wide is None or not _is_shuffled(nest, axes):
             return runs
-    if wide >= costs.GPU_TILE:
+    if wide >= costs.GPU_TILE // count:
         return [((lane,), wide)]
     wide = min(wide, most)
     high = _filled(hints[axes[-2]], most // wide)
-    if high is None or high * wide < costs.GPU_TILE_LEAST:
+    if high is None or high * wide < costs.GPU_TILE_LEAST // count:
         return []
     return [((axes[-2],), high), ((lane,), wide)] if high > 1 else [((lane,), wide)]
 
@@ -133,7 +144,9 @@ def power(extent: int) -> int:
     return 1 << max(0, extent - 1).bit_length()
 
 
-def _tiles(nest: Nest, axes: Sequence[Symbol], sides: Sides, only: Sweep, title: str, work: Expr) -> Built:
+def _tiles(
+    nest: Nest, axes: Sequence[Symbol], sides: Sides, inside: Callable[[], None], title: str, work: Expr
+) -> Built:
     """``for tile in parallel(...)``: where it begins, then vector loops over its sides."""
     extents, parameters = nest.loops.extents, nest.emitter.parameters
     inner = [side for side, _ in sides]
@@ -154,7 +167,7 @@ def _tiles(nest: Nest, axes: Sequence[Symbol], sides: Sides, only: Sweep, title:
                 if len(side) == 1:
                     parameters.name(side[0], where)
                 steps.append((step, _length(parameters.index(length), size, start), where))
-            _nested(nest, inner, steps, lambda: nest.point(only, ()))
+            _nested(nest, inner, steps, inside)
     return nest.built(title, top.body, product(counts), work, True)
 
 
