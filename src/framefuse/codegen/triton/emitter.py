@@ -18,6 +18,7 @@ from framefuse.codegen.triton.odd_rows import odd_rows
 from framefuse.codegen.triton.runs import NONE, Runs, runs_of
 from framefuse.codegen.triton.values import Values
 from framefuse.codegen.triton.widths import Width, width
+from framefuse.codegen.triton.windows import known_distances, windows_of
 from framefuse.ir.code import Fit
 from framefuse.ir.dtypes import FLOAT64, INT64
 from framefuse.ir.loops import Index, Kernel, Let, Load, Loop, LoopKind
@@ -86,7 +87,8 @@ def emit(kernel: Kernel, special: Specialisation) -> Module:
     whole = {n: step for n, step in numbers.items() if step > 1 and steps and work.reads(work.names[n])}
     whole |= {number: max(blocks.points, whole.get(number, 1)) for number in sorted(steady, key=lambda n: n.name)}
     known = {number: blocks.points for number in steady if hints[number] == blocks.points}
-    known |= known_divisors(kernel, blocks, hints) if fitted else {}
+    if fitted:
+        known |= {**known_divisors(kernel, blocks, hints), **known_distances(kernel, blocks, hints)}
     fits: tuple[Fit, ...] = ()
     end = None
     if special.aligned and not single and blocks.simple and not blocks.held:
@@ -227,6 +229,7 @@ def _body(
     b = Builder()
     b.taken |= {"row", "work", *(f"BLOCK{place}" for place in range(blocks.rank))}
     values = Values(b, nest, integers.integer, blocks.rank, blocks.shape)
+    values.windows = windows_of(kernel)
     values.runs = runs_of(kernel) if blocks.form == "tile" else NONE
     for buffer in kernel.buffers:
         values.buffers[buffer.name] = b.fresh(buffer.name)

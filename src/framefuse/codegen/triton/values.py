@@ -15,11 +15,14 @@ from framefuse.codegen.triton.indices import Indices
 from framefuse.codegen.triton.odd_rows import Turn
 from framefuse.codegen.triton.pointwise import apply
 from framefuse.codegen.triton.runs import NONE, Run, put_together, taken_apart
+from framefuse.codegen.triton.windows import Windows
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.ir.dtypes import BOOL, FLOAT32, FLOAT64, INT64, DType
 from framefuse.ir.loops import Accumulator, Apply, Const, Index, Load, Local, Scalar, Store, Value
 from framefuse.ir.loops.walk import statements
 from framefuse.ir.numbers import Expr, Symbol
+
+PLAIN = (0.0, math.inf, -math.inf)  # what floats of all widths hold
 
 
 class Values:
@@ -35,6 +38,7 @@ class Values:
         self.indices = Indices(b, kernel)
         self.masks: dict[int, Tile] = {}
         self.ends: dict[int, Tile] = {}  # where the points of a dimension that has a mask end
+        self.windows: Windows = {}
         self.runs = NONE
         self.loaded: dict[tuple[str, Expr], list[str]] = {}  # neighbours that were loaded, by the first of them
         self.locals: dict[str, Tile] = {}
@@ -76,10 +80,23 @@ class Values:
         match value:
             case Apply("cast", (Apply("div", (_, _)) as quotient,), dtype) if self.shortens(dtype):
                 return self._quotient(quotient, dtype, wanted)
+            case Apply("where", (test, Load() as load, Const() as fill)) if load.mask is not None and load.dtype is not BOOL:
+                if self._is_same(load.mask, test):
+                    return self.load(load.buffer, load.index, load.dtype, self.value(test), wanted, literal(fill.value))
+            case Apply("where", (test, Apply("cast", (Load() as load,)) as wide, Const() as fill)) if load.mask is not None:
+                if wide.dtype.is_float and load.dtype.is_float and self._is_same(load.mask, test) and fill.value in PLAIN:
+                    found = self.load(load.buffer, load.index, load.dtype, self.value(test), "w0", literal(fill.value))
+                    return self._named(cast(found.text, load.dtype, wide.dtype), wide.dtype, found.axes, wanted)
         tiles = [self.value(arg) for arg in value.args]
         axes = frozenset[int]().union(*(tile.axes for tile in tiles))
         tile = self._named(apply(value.op, tiles, value.dtype, self.near), value.dtype, axes, wanted)
         return replace(tile, bounds=bounds(value.op, tiles)) if value.dtype.is_float else tile
+
+    def _is_same(self, one: Value, other: Value) -> bool:
+        """Whether two values are one, as the test of a border is that of what is loaded inside of it."""
+        if isinstance(one, Local) and isinstance(other, Local):
+            return one.name == other.name
+        return id(one) in self.numbers and self.numbers[id(one)] == self.numbers.get(id(other))
 
     def shortens(self, dtype: DType) -> bool:
         """Whether a value that becomes one of ``dtype`` may differ from eager's in its last digits before that."""
@@ -159,24 +176,34 @@ class Values:
             text += f" + tl.full({self.tile_shape(axes)}, 0, {self.integer})"
         return text
 
-    def load(self, buffer: str, index: Expr, dtype: DType, condition: Tile | None, wanted: str = "w0") -> Tile:
-        """The elements at ``index``: zero where ``condition`` does not hold or the point does not exist."""
+    def load(
+        self, buffer: str, index: Expr, dtype: DType, condition: Tile | None, wanted: str = "w0", other: str = "0"
+    ) -> Tile:
+        """The elements at ``index``: ``other`` where ``condition`` does not hold or the point does not exist."""
         if condition is None and (buffer, index) in self.stored:
             return self.stored[buffer, index]
         run = self.runs.loads.get((buffer, index)) if condition is None else None
         if run is not None:
             return Tile(self._neighbours(buffer, run)[run.number(index)], dtype, self._run_axes(run))
-        where = self.indices.index(index)
+        where = self._where(buffer, index)
         more = [] if condition is None else [Tile(condition.typed, BOOL, condition.axes)]
         mask = self.mask(where.axes, *more)
         axes = where.axes | mask.axes
         if self.turn is not None and condition is None and self.turn.holds(index):
             where, mask = replace(where, text=self.turn.where), replace(mask, text=self.turn.some)
         pointer = self.pointer(buffer, where, axes)
-        text = f"tl.load({pointer}, {mask.text}, other=0" if mask.text else f"tl.load({pointer}"
+        text = f"tl.load({pointer}, {mask.text}, other={other}" if mask.text else f"tl.load({pointer}"
         text += self._policy(buffer)
         self.settle({buffer})
         return Tile(self.b.named(text, wanted), dtype, axes)
+
+    def _where(self, buffer: str, index: Expr) -> Tile:
+        """The place of a load; in a window as a place and a distance from it, to be added to the address in turn."""
+        moving, fixed = self.windows.get((buffer, index), (index, None))
+        where = self.indices.index(moving)
+        if fixed is None or fixed.constant == 0:
+            return where
+        return replace(where, text=f"{where.text} + {self.indices.index(fixed).text}", constant=None)
 
     # ---- neighbours that each point of the last dimension has
 
