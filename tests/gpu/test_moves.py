@@ -10,7 +10,7 @@ from framefuse.fuse import costs
 from framefuse.ir.loops import Load
 from framefuse.ir.loops.walk import values_of
 from framefuse.ir.schedule import Allocate, RunKernel
-from framefuse.lower import own_memory, picture_windows
+from framefuse.lower import own_memory, picture_windows, products
 
 MOVES = {
     "reflect": (lambda x: F.pad(x, (3, 2, 1, 3), mode="reflect"), (2, 3, 7, 9)),
@@ -101,6 +101,24 @@ def test_pieces_that_read_the_same_load_it_once(name):
     for product in checked(fast, 2):
         kernels = [item.kernel for item in product.stages.code.schedule.items if isinstance(item, RunKernel)]
         assert [sum(isinstance(v, Load) for v in values_of(kernel.body)) for kernel in kernels] == [loads]
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="BLAS multiplies there")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_matrices_times_vectors_are_kernels(dtype, monkeypatch):
+    monkeypatch.setattr(products, "VECTOR_LEAST", 64)
+    fast = framefuse.compile(lambda a, b, c: (a @ b + c, torch.mv(a[0], b).relu(), a.transpose(1, 2) @ c[0]))
+    for row in range(4):
+        a, b = torch.randn(3, 40 + row, 57, device=DEVICE).to(dtype), torch.randn(57, device=DEVICE).to(dtype)
+        c = torch.randn(3, 40 + row, device=DEVICE).to(dtype)
+        x, y = a.double(), b.double()
+        expected = x @ y + c, torch.mv(x[0], y).relu(), x.transpose(1, 2) @ c[0].double()
+        for found, exact in zip(fast(a, b, c), expected, strict=True):
+            near = {"atol": 1e-4, "rtol": 1e-4} if dtype is torch.float32 else {"atol": 0.1, "rtol": 0.02}
+            torch.testing.assert_close(found, exact.to(dtype), **near)
+    for product in checked(fast, 2):
+        items = [item for item in product.stages.code.schedule.items if not isinstance(item, Allocate)]
+        assert items and all(isinstance(item, RunKernel) for item in items), items
 
 
 def test_products_of_vectors_of_three():

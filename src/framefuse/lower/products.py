@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 from framefuse.ir.builder import ONE, Shape
+from framefuse.ir.dtypes import BY_NAME
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, product
 from framefuse.ir.values import Value
@@ -13,6 +14,10 @@ from framefuse.lower.reductions import accumulate
 from framefuse.lower.rules import Lowered, Shapes, Unsupported, rule
 
 BLAS = ("float32", "float64")
+FLOATS = ("float32", "bfloat16", "float16")
+# Elements of a matrix from which a GPU multiplies it with a vector by a kernel of ours: chosen. Float32 of 8192 x 8192
+# on an H100: the library 0.114 ms, a sum over rows 0.091.
+VECTOR_LEAST = 1 << 22
 Word = list[str]  # the letters of einsum for the dimensions of a tensor
 INNER = "the inner dimension of a product"
 
@@ -47,8 +52,19 @@ def matmul(lo: Lowering, input: Node, other: Node, *, out: Value = None) -> Lowe
     if len(other.shape) > 1:
         shape = (*shape, right.shape[-1])
     if not _blas(lo, input, other):
-        return Shapes((shape,))
+        return _by_vector(lo, input, other) or Shapes((shape,))
     return lo.reshape(multiply(lo, left, right), shape)
+
+
+def _by_vector(lo: Lowering, input: Node, other: Node) -> Node | None:
+    """A large matrix times a vector on a GPU: each row by a kernel, which is fused with what is done to the result."""
+    if len(other.shape) != 1 or len(input.shape) < 2 or input.dtype is not other.dtype or lo.exact:
+        return None
+    if other.device == "cpu" or input.dtype.name not in FLOATS or lo.size(product(input.shape)) < VECTOR_LEAST:
+        return None
+    wide = BY_NAME[input.dtype.compute]
+    terms = lo.compute(lambda a, b: a * b, lo.cast(input, wide), lo.cast(other, wide))
+    return accumulate(lo, "sum", terms, (len(input.shape) - 1,), False, input.dtype)
 
 
 @rule("__rmatmul__")

@@ -80,17 +80,26 @@ class Values:
         match value:
             case Apply("cast", (Apply("div", (_, _)) as quotient,), dtype) if self.shortens(dtype):
                 return self._quotient(quotient, dtype, wanted)
-            case Apply("where", (test, Load() as load, Const() as fill)) if load.mask is not None and load.dtype is not BOOL:
-                if self._is_same(load.mask, test):
-                    return self.load(load.buffer, load.index, load.dtype, self.value(test), wanted, literal(fill.value))
-            case Apply("where", (test, Apply("cast", (Load() as load,)) as wide, Const() as fill)) if load.mask is not None:
-                if wide.dtype.is_float and load.dtype.is_float and self._is_same(load.mask, test) and fill.value in PLAIN:
-                    found = self.load(load.buffer, load.index, load.dtype, self.value(test), "w0", literal(fill.value))
-                    return self._named(cast(found.text, load.dtype, wide.dtype), wide.dtype, found.axes, wanted)
+            case Apply("where", (test, inside, Const() as fill)):
+                bordered = self._bordered(test, inside, fill, wanted)
+                if bordered is not None:
+                    return bordered
         tiles = [self.value(arg) for arg in value.args]
         axes = frozenset[int]().union(*(tile.axes for tile in tiles))
         tile = self._named(apply(value.op, tiles, value.dtype, self.near), value.dtype, axes, wanted)
         return replace(tile, bounds=bounds(value.op, tiles)) if value.dtype.is_float else tile
+
+    def _bordered(self, test: Value, inside: Value, fill: Const, wanted: str) -> Tile | None:
+        """What is loaded where the test holds and ``fill`` elsewhere, by the load itself: a border of a picture."""
+        wide = inside.dtype
+        if isinstance(inside, Apply) and inside.op == "cast" and wide.is_float and fill.value in PLAIN:
+            (inside,) = inside.args
+        if not isinstance(inside, Load) or inside.mask is None or not self._is_same(inside.mask, test):
+            return None
+        if inside.dtype is BOOL or (inside.dtype is not wide and not inside.dtype.is_float):
+            return None
+        given = self.value(test), wanted if inside.dtype is wide else "w0", literal(fill.value)
+        return self.converted(self.load(inside.buffer, inside.index, inside.dtype, *given), wide)
 
     def _is_same(self, one: Value, other: Value) -> bool:
         """Whether two values are one, as the test of a border is that of what is loaded inside of it."""

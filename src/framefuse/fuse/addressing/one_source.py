@@ -40,6 +40,18 @@ def has_one_source(node: Node) -> bool:
     return node.op in ("input", "result")
 
 
+def is_of_one_value(node: Node) -> bool:
+    """Whether all pieces of a cat, and of the cats that these are, are views of one value."""
+    found, waiting = set(), [node]
+    while waiting and len(found) < 2:
+        base = _base(waiting.pop())
+        if base.op == "cat":
+            waiting += base.inputs
+        else:
+            found.add(base)
+    return len(found) < 2
+
+
 def _base(node: Node) -> Node:
     while node.op in MOVES:
         node = node.inputs[0]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import MOVES, Index, Split, operand_index, reshaped_index
 from framefuse.fuse.addressing.layout import estimate
-from framefuse.fuse.addressing.one_source import one_source
+from framefuse.fuse.addressing.one_source import is_of_one_value, one_source
 from framefuse.fuse.addressing.ranges import ZERO, address, dense_axes, divide, never_negative, row_major
 from framefuse.fuse.grouping.shared_reads import shares
 from framefuse.ir.graph import Node
@@ -230,7 +230,7 @@ class Group:
         size, count = _length(cell.node), expr(len(cell.node.inputs))
         if not self.tiles or self.rows is not None or self.scans or self.adds or cell.mask or size.constant == 0:
             return False
-        if not is_of_pieces(count):
+        if not is_of_pieces(count) or (len(set(cell.node.inputs)) > 1 and is_of_one_value(cell.node)):
             return False
         position = cell.index[cell.node.attr("axis")]
         whole = next((axis for axis in position.symbols & set(self.domain) if axis.expr is position), None)

@@ -36,6 +36,6 @@ def _read(node: Node) -> frozenset[Node]:
             seen.add(operand)
             if TABLE[operand.op].kind == "pointwise":
                 waiting.append(operand)
-            elif operand.op not in ("full", "iota"):
+            elif _behind(operand).op not in ("full", "iota"):
                 found.add(operand)
     return frozenset(found)

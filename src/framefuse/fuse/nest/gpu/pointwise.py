@@ -61,7 +61,7 @@ def _sides(nest: Nest, axes: Sequence[Symbol], across: Symbol | None, pieces: Sy
         return [((axis,), min(costs.GPU_SQUARE, power(hints[axis]))) for axis in (across, lane)]
     if len(axes) == 1 or (pieces is None and _is_spread(nest, lane)):
         return []
-    most = costs.GPU_WINDOW_TILE if _is_window(nest, lane) else costs.GPU_TILE // count
+    most = _most(_window(nest, lane)) // count
     wide = _filled(hints[lane], costs.GPU_TILE // count)
     if wide is None or wide < min(costs.GPU_NARROW, costs.GPU_TILE):
         runs = _runs(nest, axes)
@@ -110,14 +110,21 @@ def _runs(nest: Nest, axes: Sequence[Symbol]) -> Sides:
     return [(tuple(above), high), run] if high > 1 else [run]
 
 
-def _is_window(nest: Nest, lane: Symbol) -> bool:
-    """Whether each point reads several elements of one operand, as those of a window are."""
+def _most(loads: int) -> int:
+    """The points of a tile each of which reads so many elements of one operand."""
+    if loads < costs.GPU_WINDOW_LOADS:
+        return costs.GPU_TILE
+    return costs.GPU_SMALL_WINDOW_TILE if loads <= costs.GPU_SMALL_WINDOW else costs.GPU_WINDOW_TILE
+
+
+def _window(nest: Nest, lane: Symbol) -> int:
+    """How many elements of one operand each point reads, as those of a window, at most."""
     loads = Counter(
         cell.node
         for cell in nest.shape.order
         if cell.kind == "load" and any(lane in position.symbols for position in cell.index)
     )
-    return any(count >= costs.GPU_WINDOW_LOADS for count in loads.values())
+    return max(loads.values(), default=0)
 
 
 def _is_shuffled(nest: Nest, axes: Sequence[Symbol]) -> bool:
