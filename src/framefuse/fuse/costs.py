@@ -40,9 +40,9 @@ CPU_WINDOW, GPU_WINDOW = (64, 0.12), (64, 0.6)  # places of a window, and what a
 # 0.224, a stack of five of the same two inputs 0.280, 0.280 and 0.094.
 GPU_SHARED = 3.0
 GPU_UNROLLED = 4  # pieces of a cat up to which one kernel computes all of them at each point of a piece; chosen
-# What an element costs that is read at positions, up to which it is not kept between. Measured on an H100, with 0, 1 and
-# 9: bilinear interpolation by a half 0.62, 0.24 and 0.24 ms, to twice the size 0.52, 0.25 and 0.26, bicubic 1.26, 1.19
-# and 1.19; a bilinear sampling by gathers, sums of three rows and rows read twice by 0.51, 0.13 and 0.08 with each.
+# What an element costs that is read at positions, up to which it is not kept between. Measured on an H100, with 0, 1
+# and 9: bilinear interpolation by a half 0.62, 0.24 and 0.24 ms, to twice the size 0.52, 0.25 and 0.26, bicubic 1.26,
+# 1.19 and 1.19; a bilinear sampling by gathers 0.51, sums of three rows 0.13 and rows read twice 0.08 with each.
 GPU_PASSED_ON = 1.0
 # Loads from which a window is not computed in the loops of a reduction, or in a kernel of so many values: chosen.
 # Structural similarity of 96 pictures of 256 x 256 by five windows of 7 x 7, one kernel: 8.3 ms, eager 1.3 (H100).
@@ -180,10 +180,9 @@ GPU_TILE = 1024  # points of a tile of pointwise work
 # avg_pool2d(3, 2) 0.71 2.3 (0.70 2.5), max_pool2d(3, 2, 1) 0.76 1.6 (0.81 1.6), with their gradients 0.93 1.5, 1.7
 # 2.0 and 1.2 1.5.
 GPU_WINDOW_TILE, GPU_WINDOW_LOADS = 256, 4
-# The same of up to so many elements. Measured on an H100, with 256, 512 and 1024: max_pool2d(3, 1, 1, 2) 0.65, 0.52 and
-# 0.51 ms, max_pool2d(3, 2, 1) 0.28, 0.25 and 0.36, local response norm 1.09, 1.06 and 1.06, bilinear to twice the size
-# 0.25 with each; but avg_pool2d(5, 2, 2) 0.32, 0.49 and 0.87.
-GPU_SMALL_WINDOW_TILE, GPU_SMALL_WINDOW = 512, 9
+# The same of a window of so many elements. Measured on an H100, with 256, 512 and 1024: max_pool2d(3, 1, 1, 2) 0.65,
+# 0.52 and 0.51 ms, max_pool2d(3, 2, 1) 0.28, 0.25 and 0.36; but avg_pool2d(5, 2, 2) 0.32, 0.49 and 0.87.
+GPU_NINE_TILE, GPU_NINE = 512, 9
 GPU_TILE_LEAST = 256  # below which positions are decoded for each element instead,
 GPU_NARROW = 16  # and likewise for rows shorter than this
 # Elements between those that neighbours read, and the bytes of an element, for which one loop over all elements is

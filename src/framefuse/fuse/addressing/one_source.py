@@ -42,7 +42,8 @@ def has_one_source(node: Node) -> bool:
 
 def is_of_one_value(node: Node) -> bool:
     """Whether all pieces of a cat, and of the cats that these are, are views of one value."""
-    found, waiting = set(), [node]
+    found: set[Node] = set()
+    waiting = [node]
     while waiting and len(found) < 2:
         base = _base(waiting.pop())
         if base.op == "cat":

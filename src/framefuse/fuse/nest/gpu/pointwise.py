@@ -114,7 +114,7 @@ def _most(loads: int) -> int:
     """The points of a tile each of which reads so many elements of one operand."""
     if loads < costs.GPU_WINDOW_LOADS:
         return costs.GPU_TILE
-    return costs.GPU_SMALL_WINDOW_TILE if loads <= costs.GPU_SMALL_WINDOW else costs.GPU_WINDOW_TILE
+    return costs.GPU_NINE_TILE if loads == costs.GPU_NINE else costs.GPU_WINDOW_TILE
 
 
 def _window(nest: Nest, lane: Symbol) -> int:
