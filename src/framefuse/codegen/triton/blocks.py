@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from framefuse.codegen.specialisation import Choice
-from framefuse.codegen.triton.runs import runs_of
+from framefuse.codegen.triton.side_by_side import runs_of
 from framefuse.ir.loops import Accumulator, Apply, Index, Kernel, Let, Load, Loop, LoopKind, Statement, Store
 from framefuse.ir.loops.walk import positions, statements, values_of
 from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Symbol

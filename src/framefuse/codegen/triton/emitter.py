@@ -15,10 +15,10 @@ from framefuse.codegen.triton.divisors import known_divisors
 from framefuse.codegen.triton.full_tiles import STEP, End, end_of
 from framefuse.codegen.triton.loops import Loops
 from framefuse.codegen.triton.odd_rows import odd_rows
-from framefuse.codegen.triton.runs import NONE, Runs, runs_of
+from framefuse.codegen.triton.side_by_side import NONE, Runs, runs_of
 from framefuse.codegen.triton.values import Values
 from framefuse.codegen.triton.widths import Width, width
-from framefuse.codegen.triton.windows import known_distances, windows_of
+from framefuse.codegen.triton.window_places import known_distances, windows_of
 from framefuse.ir.code import Fit
 from framefuse.ir.dtypes import FLOAT64, INT64
 from framefuse.ir.loops import Index, Kernel, Let, Load, Loop, LoopKind

@@ -14,8 +14,8 @@ from framefuse.codegen.triton.casts import cast
 from framefuse.codegen.triton.indices import Indices
 from framefuse.codegen.triton.odd_rows import Turn
 from framefuse.codegen.triton.pointwise import apply
-from framefuse.codegen.triton.runs import NONE, Run, put_together, taken_apart
-from framefuse.codegen.triton.windows import Windows
+from framefuse.codegen.triton.side_by_side import NONE, Run, put_together, taken_apart
+from framefuse.codegen.triton.window_places import Windows
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.ir.dtypes import BOOL, FLOAT32, FLOAT64, INT64, DType
 from framefuse.ir.loops import Accumulator, Apply, Const, Index, Load, Local, Scalar, Store, Value
