@@ -72,3 +72,27 @@ def test_orders_of_norms(name: str) -> None:
             yield y, x.grad
 
     hold(Trap(program, traces=6, hits=3))
+
+
+NUMPYS: dict[str, Callable[[Tensor], Any]] = {
+    "mean": lambda x: x.sin().mean(axis=1, keepdims=True) * 2,
+    "of several": lambda x: (x - x.mean(axis=(0, 2), keepdims=True)).var(axis=-1),
+    "functions": lambda x: torch.softmax(x * 2, axis=-1) + torch.amax(x, axis=1, keepdims=True),
+    "pairs": lambda x: torch.max(x * 2, axis=1)[0] + x.min(axis=1, keepdims=False).values,
+    "pieces": lambda x: torch.stack([x, x * 2], axis=1).unsqueeze(axis=0).select(axis=1, index=0) + 1,
+    "norms": lambda x: x / torch.linalg.norm(x, axis=-1, keepdims=True),
+    "scans": lambda x: torch.cumsum(x * 2, axis=1) + torch.logsumexp(x, axis=-1, keepdims=True),
+    "both names": lambda x: x.sum(dim=0, keepdims=True) + x.std(axis=0, keepdim=True),
+}
+
+
+@pytest.mark.parametrize("name", NUMPYS)
+def test_dimensions_by_numpys_names(name: str) -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(NUMPYS[name])
+        for number, rows in enumerate([3, 5, 4, 6]):
+            x = torch.randn(rows, 7, 4, generator=torch.Generator().manual_seed(number)).requires_grad_()
+            y = f(x)
+            yield y, torch.autograd.grad(y.sum(), x)[0].contiguous()
+
+    hold(Trap(program, traces=1, hits=3))

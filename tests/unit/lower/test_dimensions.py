@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from tests.unit.lower.recording import check, lowered, ops
+
 import framefuse
 from framefuse.runtime.function import compiled_function
 
@@ -64,3 +66,32 @@ def test_library_calls_know_their_dimension(name):
     """Nothing of their results is found out at run time, and no number is handed over."""
     for product in answers(CALLS[name]):
         assert not product.stages.graph.bound
+
+
+@pytest.mark.parametrize(
+    ("by_numpy", "by_torch"),
+    [
+        (lambda x: x.mean(axis=1, keepdims=True), lambda x: x.mean(dim=1, keepdim=True)),
+        (lambda x: torch.softmax(x, axis=-1), lambda x: torch.softmax(x, dim=-1)),
+        (lambda x: torch.max(x, axis=1)[0], lambda x: torch.max(x, dim=1)[0]),
+        (lambda x: torch.stack([x, x], axis=1), lambda x: torch.stack([x, x], dim=1)),
+        (lambda x: torch.linalg.norm(x, axis=-1), lambda x: torch.linalg.norm(x, dim=-1)),
+        (lambda x: x.unsqueeze(axis=0).select(axis=1, index=0), lambda x: x.unsqueeze(0).select(1, 0)),
+    ],
+)
+def test_numpys_names_of_parameters_are_torchs(by_numpy, by_torch):
+    x = torch.randn(3, 4, 5)
+    assert ops(lowered(by_numpy, x)) == ops(lowered(by_torch, x))
+    assert "library" not in ops(lowered(by_numpy, x))
+    check(by_numpy, x)
+
+
+def test_a_parameter_that_is_an_axis_keeps_its_name():
+    def quantized(x):
+        scale, zero = torch.ones(4), torch.zeros(4, dtype=torch.int32)
+        return torch.fake_quantize_per_channel_affine(x * 2, scale, zero, axis=1, quant_min=0, quant_max=9) + 1
+
+    fast = framefuse.compile(quantized)
+    for rows in (3, 5):
+        x = torch.arange(4.0 * rows).reshape(rows, 4) / 3
+        torch.testing.assert_close(fast(x), quantized(x))

@@ -37,6 +37,7 @@ from framefuse.capture.program.lookups import has_finalizer, is_python_metaclass
 from framefuse.capture.program.markers import MISSING, SWITCH, Marker, Outcome
 from framefuse.capture.program.method_equivalents import method_in_python
 from framefuse.capture.program.services import Why
+from framefuse.capture.recording.call_names import by_torchs_names
 from framefuse.capture.recording.repeated import call_pure, call_repeated, is_pure, is_repeatable
 from framefuse.capture.recording.saved import SAVED
 from framefuse.capture.recording.tensors import is_held
@@ -84,9 +85,10 @@ class Calls:
             return reached
         if FORMS.get():
             function, operands = unbound(target, args)
-            form = form_of(function, operands, kwargs)
+            named = by_torchs_names(function, kwargs)
+            form = form_of(function, operands, named)
             if form is not None:
-                return self.call(frame, form, operands, kwargs, continuation)
+                return self.call(frame, form, operands, named, continuation)
         self.machine.natives.call(frame, target, args, kwargs, continuation)
         return None
 

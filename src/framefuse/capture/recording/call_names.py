@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+
 import torch
 
 from framefuse.ir import torch_calls
@@ -14,6 +16,11 @@ OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 TORCH_NAMESPACES = frozenset((
     "aten", "prims", "prim", "quantized", "c10d", "_c10d_functional", "_c10d_functional_autograd",
 ))  # fmt: skip
+
+# NumPy's names of parameters, which torch's functions of C take for torch's; some have a parameter of that name.
+NUMPYS = {"axis": "dim", "keepdims": "keepdim"}
+OWN = frozenset(("segment_reduce", "_segment_reduce", "quantize_per_channel", "fake_quantize_per_channel_affine"))
+IN_C = frozenset((types.BuiltinFunctionType, types.MethodDescriptorType))
 
 KEPT = "kept "  # begins the names of users' functions that are one call
 
@@ -46,6 +53,13 @@ def _operator_name(operator: torch._ops.OpOverload | torch._ops.OpOverloadPacket
 def kept_name(function: Value) -> str:
     """The name of a user's function that is one call: no row of the table is about it, whatever it is called."""
     return f"{KEPT}{getattr(function, '__name__', '') or type(function).__name__}()"
+
+
+def by_torchs_names(function: Value, kwargs: Keywords) -> Keywords:
+    """The keywords of a call as torch itself names them: of these alone all that follows knows."""
+    if not kwargs or NUMPYS.keys().isdisjoint(kwargs) or type(function) not in IN_C or function.__name__ in OWN:
+        return kwargs
+    return {NUMPYS.get(key, key): value for key, value in kwargs.items()}
 
 
 def may_be_random(name: str, kwargs: Keywords) -> bool:

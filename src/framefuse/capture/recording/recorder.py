@@ -529,7 +529,7 @@ class Recorder:
                     function if written or self._told is None else Telling(function, self._told),
                     name,
                     prepared.recorded,
-                    prepared.named,
+                    call_names.by_torchs_names(function, prepared.named),
                     None if result is NO_TENSOR else result,
                     self.placed(),
                     written,
