@@ -79,7 +79,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "c_checks": {"c_words", "exported_program"},
         "derived": {"exported_program", "own_views"},
         "c_products": {"c_checks", "derived", "exported_program", "own_code", "own_views", "tails"},
-        "c_text": {"c_products", "c_words", "exported_program", "own_code", "own_views"},
+        "c_text": {"weights", "c_products", "c_words", "exported_program", "own_code", "own_views"},
         "shared_library": {"weights", "loader", "exported_program", "c_text"},
         "torchscript": set(),
         "exporting": {

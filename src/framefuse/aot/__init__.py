@@ -22,6 +22,7 @@ def export(
     *,
     kwargs: Mapping[str, Any] | None = None,
     dynamic: bool | Mapping[int | str, Mapping[int, str]] | None = None,
+    weights: str = "inside",
 ) -> Exported:
     """Writes ``f`` as a shared library that runs without Python and without torch, on CPUs like this one.
 
@@ -34,11 +35,12 @@ def export(
         example_inputs: the arguments that it is called with: tensors, also within tuples, lists, dicts with texts as
             keys and dataclasses, and numbers, texts and None, which stay what they are.
         kwargs: those that it is called with by name.
-        path: the library, which holds the weights. It is replaced whole.
+        path: the library. It is replaced whole.
         dynamic: None or True, sizes may differ from the examples' as far as the program allows it: where it allows
             none to, None takes those of the examples and True is an error; False, none may differ; or
             ``{input: {dimension: name}}``, only those may, and those of one name are equal in each call. An input is
             the number of a tensor among all, or the name of a parameter.
+        weights: "inside" the library, or "beside" it, in a file of safetensors with its name.
 
     Returns:
         What was written: ``path``, names of ``inputs`` and ``weights``, the number of ``outputs``, and ``assumed``,
@@ -48,20 +50,25 @@ def export(
         UserError: the program cannot be exported; the text says why and where. OSError: the file cannot be written.
     """
     stage = importlib.import_module("framefuse.aot.exporting")
-    written: Exported = stage.export(f, example_inputs, path, kwargs=kwargs, dynamic=dynamic)
+    written: Exported = stage.export(f, example_inputs, path, kwargs=kwargs, dynamic=dynamic, weights=weights)
     return written
 
 
-def load(path: str | os.PathLike[str], *, threads: int = 1) -> LoadedProgram:
+def load(
+    path: str | os.PathLike[str], *, threads: int = 1, weights: str | os.PathLike[str] | None = None
+) -> LoadedProgram:
     """The program that :func:`export` wrote to ``path``, as a callable of arrays of NumPy or tensors of torch.
 
     The file is machine code that will run: load one that you trust as much as a program. Its checksum finds damage, and
     no intent. The callable has ``update_constants({name: tensor})``, ``set_threads(count)`` and a ``description``; one
-    thread calls it at a time, and a call runs on so many ``threads``.
+    thread calls it at a time, and a call runs on so many ``threads``. ``weights`` is their file where it lies elsewhere
+    than beside the library; it may have other contents, and its checksum is not looked at.
 
     Raises:
         UserError: the file is no exported program, is damaged, or needs another processor. OSError: there is no such
             file.
     """
-    program: LoadedProgram = importlib.import_module("framefuse.aot.loader").load(path, threads=threads)
+    program: LoadedProgram = importlib.import_module("framefuse.aot.loader").load(
+        path, threads=threads, weights=weights
+    )
     return program

@@ -9,13 +9,21 @@ from framefuse.aot.c_words import integer, quoted, real
 from framefuse.aot.exported_program import DLPACK, Program
 from framefuse.errors import UserError
 from framefuse.ir.facts import TensorSpec
-from framefuse.ir.numbers import Symbol
+from framefuse.ir.numbers import C_FUNCTIONS, Symbol
 
 CHECKED = {"add": "__builtin_add_overflow", "sub": "__builtin_sub_overflow", "mul": "__builtin_mul_overflow"}
 CHOSEN = {"min": "<", "max": ">"}
 DIVIDING = {"floordiv": "floor_divide", "mod": "floor_remainder"}
 WHOLE = {"trunc": "trunc", "floor": "floor", "ceil": "ceil", "round": "nearbyint"}  # integers of reals
-REALS = {"real_add": "+", "real_sub": "-", "real_mul": "*", "real_div": "/"}
+WORDS = {"and": "&", "or": "|", "xor": "^"}
+REALS = {"real_add": "{} + {}", "real_sub": "{} - {}", "real_mul": "times({}, {})"}
+# Defined where they are finite: elsewhere Python raises, or has a complex number.
+DEFINED = {
+    "real_div": "{} / {}", "real_neg": "-{}", "real_abs": "fabs({})", "real_pow": "pow({}, {})",
+    "real_sqrt": "sqrt({})", "real_floor": "floor({}) + 0.0", "real_float32": "(double)(float){}",
+    "real_fmod": "fmod({}, {})", "real_atan2": "atan2({}, {})", "real_copysign": "copysign({}, {})",
+    **{f"real_{name}": f"{name}({{}})" for name in C_FUNCTIONS},
+}  # fmt: skip
 
 
 class Checks:
@@ -72,6 +80,8 @@ class Checks:
             yield '        return fail(model, "the sizes of the inputs are too large");'
         elif op in CHOSEN:
             yield f"    n[{to}].i = n[{left}].i {CHOSEN[op]} n[{right}].i ? n[{left}].i : n[{right}].i;"
+        elif op in WORDS:
+            yield f"    n[{to}].i = n[{left}].i {WORDS[op]} n[{right}].i;"
         elif op in DIVIDING:
             yield f"    if (!divides(n[{left}].i, n[{right}].i))"
             yield '        return fail(model, "the program divides by a size that is zero");'
@@ -83,12 +93,14 @@ class Checks:
         elif op == "real_of_int":
             yield f"    n[{to}].r = (double)n[{left}].i;"
         elif op in REALS:
-            yield f"    n[{to}].r = n[{left}].r {REALS[op]} n[{right}].r;"
+            yield f"    n[{to}].r = {REALS[op].format(f'n[{left}].r', f'n[{right}].r')};"
+        elif op in DEFINED:
+            yield f"    n[{to}].r = {DEFINED[op].format(f'n[{left}].r', f'n[{right}].r')};"
+            yield f"    if (!isfinite(n[{to}].r))"
+            yield '        return fail(model, "a number of the program is not defined for these sizes");'
         elif op in ("real_min", "real_max"):
             chosen = f"n[{right}].r {CHOSEN[op[5:]]} n[{left}].r ? n[{right}].r : n[{left}].r"
             yield f"    n[{to}].r = {chosen};"
-        elif op == "real_sqrt":
-            yield f"    n[{to}].r = sqrt(n[{left}].r);"
         else:
             text = f"the program computes a number by {op}, which export does not know"
             raise UserError(f"{text}. Compute it before the call, or with tensors")

@@ -30,14 +30,15 @@ from framefuse.aot.own_code import (
     read,
 )
 from framefuse.aot.own_views import Number, Shown, Word, parts, root_of
+from framefuse.aot.weights import Laid
 from framefuse.ir.dtypes import BY_NAME
 from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, NumbersStep, ReleaseStep, Slot
 
 OWNED = ("fresh", "call")  # slots with memory of their own
 
 
-def c_text(program: Program, places: list[int], wide: bool) -> str:
-    """The translation unit of a program whose weights lie at ``places`` of their file; ``wide`` says whether kernels
+def c_text(program: Program, placed: Laid, wide: bool) -> str:
+    """The translation unit of a program whose weights are ``placed`` so in their file; ``wide`` says whether kernels
     hold 64 bytes in a vector.
     """
     weights = program.weights
@@ -49,6 +50,7 @@ def c_text(program: Program, places: list[int], wide: bool) -> str:
         f"#define PACKS {2 * sum(isinstance(step, (MatmulStep, CallStep)) for step in program.plan.steps)}",
         f"#define DERIVED {len(writer.derived.slots)}",
         f"#define WIDE_VECTORS {int(wide)}",
+        *_beside(program, placed),
         '#include "runtime.c"',
         '__asm__(".pushsection .rodata\\n.balign 64\\n.globl framefuse_weights\\n.hidden framefuse_weights\\n"',
         '        "framefuse_weights: .incbin \\"weights.safetensors\\"\\n.byte 0\\n.popsection\\n");',
@@ -56,7 +58,7 @@ def c_text(program: Program, places: list[int], wide: bool) -> str:
         f"static const char description[] = {quoted(json.dumps(program.description))};",
     ]
     rows = []
-    for k, (weight, place) in enumerate(zip(weights, places, strict=True)):
+    for k, (weight, place) in enumerate(zip(weights, placed.places, strict=True)):
         shape = ", ".join(map(str, weight.tensor.shape)) or "0"
         strides = ", ".join(map(str, weight.strides)) or "0"
         lines += [f"static const int64_t sizes_{k}[] = {{{shape}}}, strides_{k}[] = {{{strides}}};"]
@@ -70,6 +72,17 @@ def c_text(program: Program, places: list[int], wide: bool) -> str:
     lines += _orders(program)
     lines += [*writer.derive(), *writer.function()]
     return "\n".join([*lines, '#include "model.c"', ""])
+
+
+def _beside(program: Program, placed: Laid) -> list[str]:
+    """Of weights in a file of their own: what it is called, how long it is, and how much of it the library holds."""
+    if program.beside is None:
+        return []
+    return [
+        f"#define WEIGHTS_FILE {quoted(program.beside.name)}",
+        f"#define WEIGHTS_BYTES {placed.size}",
+        f"#define WEIGHTS_HEAD {len(placed.head)}",
+    ]
 
 
 def _orders(program: Program) -> list[str]:

@@ -45,6 +45,17 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class FileBeside:
+    """The file that holds the weights of a library: its ``name``, which lies in the folder of the library, its size in
+    ``bytes`` and its checksum.
+    """
+
+    name: str
+    bytes: int
+    crc32: int
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A plan with all that it needs outside of Python.
 
@@ -53,7 +64,8 @@ class Program:
     the number of its input, its spec, and the numbers that take its free sizes and strides. ``fixed`` are the raw words
     of numbers that the recorded call has set for good. ``kernels`` names the functions of kernel steps by their place,
     ``written`` has the slots that these write; ``tails`` are those that follow convolutions, by these steps.
-    ``results`` are the tensors that leave, in the order of the outputs.
+    ``results`` are the tensors that leave, in the order of the outputs; weights may lie in a file
+    ``beside`` the library.
     """
 
     plan: Plan
@@ -67,6 +79,7 @@ class Program:
     tails: Mapping[int, Tail]
     results: tuple[Result, ...]
     description: Mapping[str, object]
+    beside: FileBeside | None = None
 
 
 # A check of one tensor: ("tensor", input, spec, free numbers).

@@ -46,15 +46,17 @@ def export(
     *,
     kwargs: Mapping[str, Any] | None = None,
     dynamic: Dynamic = None,
+    weights: str = "inside",
 ) -> Exported:
     """What :func:`framefuse.export` does, which says what these are and what is raised."""
+    beside = _beside(Path(path), weights)
     function, named = _python(f, example_inputs)
     given = inputs_of(function, example_inputs, kwargs or {})
     examples = _examples(given.tensors)
     dynamic = _by_number(dynamic, given)
     call, fixed_for = _call(given.called, examples, dynamic)
-    weights, places = sources(call, examples, named)
-    result, results, weights = structure(call, examples, weights)
+    read, places = sources(call, examples, named)
+    result, results, read = structure(call, examples, read)
     kept, fixed = checks(call, examples)
     functions, written, behind, kernels = _kernels(call, results)
     inputs = tuple(_given(place, tensor, dynamic) for place, tensor in enumerate(examples))
@@ -67,15 +69,25 @@ def export(
         "name": call.stages.plan.name,
         "arguments": given.described(),
         "inputs": [_described(each.name, examples[place]) for place, each in enumerate(inputs)],
-        "weights": [_described(weight.name, weight.tensor) for weight in weights],
+        "weights": [_described(weight.name, weight.tensor) for weight in read],
         "result": result,
         "assumed": assumed,
     }
     made = (functions, written, behind, results, description)
-    program = Program(call.stages.plan, inputs, weights, places, kept, fixed, *made)
-    build(program, kernels, Path(path))
-    names = tuple(weight.name for weight in weights)
+    program = Program(call.stages.plan, inputs, read, places, kept, fixed, *made)
+    build(program, kernels, Path(path), beside)
+    names = tuple(weight.name for weight in read)
     return Exported(os.fspath(path), tuple(each.name for each in inputs), names, len(results), assumed)
+
+
+def _beside(path: Path, weights: str) -> Path | None:
+    """The file that holds the weights, if the library at ``path`` does not."""
+    if weights not in ("inside", "beside"):
+        raise UserError(f"weights is {weights!r:.40}. Choose 'inside' (the library) or 'beside' (it, in a file)")
+    beside = path.with_suffix(".safetensors")
+    if weights == "beside" and beside == path:
+        raise UserError(f"{path.name} is the name of the weights' file. Give the library another suffix, as .so")
+    return beside if weights == "beside" else None
 
 
 def _call(

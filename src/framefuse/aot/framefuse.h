@@ -39,8 +39,11 @@ typedef struct framefuse_model framefuse_model;
 /* The version of this interface that the library was made for. */
 int framefuse_version(void);
 
-/* A model with the weights that the library carries; NULL where that cannot be, with the reason in `error`. */
+/* A model with the weights that the library carries, or that lie in a file beside it; NULL where that cannot be, with
+ * the reason in `error`. */
 framefuse_model *framefuse_load(char *error, size_t size);
+/* The same with the file of weights in another place; it is mapped, and must stay as it is while models live. */
+framefuse_model *framefuse_load_with(const char *weights, char *error, size_t size);
 void framefuse_free(framefuse_model *model);
 
 /* 0 and new tensors in `outputs`, to be given back by their own deleters; or -1, with nothing in `outputs` and the

@@ -80,10 +80,10 @@ class tensor {
 /* A program with its weights, for one thread at a time. */
 class model {
   public:
-    explicit model(int threads = 1)
+    explicit model(int threads = 1, const char *weights = nullptr)
     {
         char text[256] = "";
-        loaded_.reset(framefuse_load(text, sizeof text));
+        loaded_.reset(weights ? framefuse_load_with(weights, text, sizeof text) : framefuse_load(text, sizeof text));
         if (!loaded_)
             throw error(text);
         framefuse_set_threads(loaded_.get(), threads);

@@ -125,8 +125,9 @@ class _Writer:
         name = getattr(f, "__name__", type(f).__name__)
         name = name if name.isidentifier() else "program"
         taken = ", ".join(f"tensor_{number}" for number in range(len(self.tensors)))
-        text = f"def {name}({taken}): return framefuse_function({', '.join(given)})"
-        known: dict[str, Any] = {**self.classes, "framefuse_function": f, "__name__": "framefuse_export"}
+        called = "self" if hasattr(f, "forward") else "framefuse_function"  # as what was read of it is told
+        text = f"def {name}({taken}): return {called}({', '.join(given)})"
+        known: dict[str, Any] = {**self.classes, called: f, "__name__": "framefuse_export"}
         exec(compile("\n" * (line - 1) + text, file, "exec"), known)  # its text is made here, of plain values alone
         function: Callable[..., Any] = known[name]
         return function

@@ -18,6 +18,7 @@ from framefuse.aot.arguments import takes_tensors, tensors_of
 from framefuse.errors import UserError
 
 VERSION = 3
+CHUNK = 1 << 24  # bytes of a file that are read at once
 MARK = struct.Struct("<8sQL")  # behind the library: a word, its length, its checksum
 
 
@@ -83,14 +84,18 @@ class LoadedProgram:
     else numpy's. One thread calls it at a time; the call may run on several, see :meth:`set_threads`.
     """
 
-    def __init__(self, path: str, library: ctypes.CDLL) -> None:
+    def __init__(self, path: str, library: ctypes.CDLL, weights: str | None = None) -> None:
         self.path, self._library = path, library
         self.description: Mapping[str, Any] = json.loads(_declared(library))
         self._flat = takes_tensors(self.description["arguments"])
         self._run, self._count = library.framefuse_run, library.framefuse_output_count()
         self._result = self.description["result"]
         error = ctypes.create_string_buffer(512)
-        self._model = library.framefuse_load(error, len(error))
+        file = _weights_file(path, weights, self.description.get("weights_file"))
+        if file is None:
+            self._model = library.framefuse_load(error, len(error))
+        else:
+            self._model = library.framefuse_load_with(os.fsencode(file), error, len(error))
         if not self._model:
             raise UserError(f"{path} cannot be loaded: {error.value.decode()}")
 
@@ -138,8 +143,11 @@ class LoadedProgram:
         return f"<exported {self.description['name']} of {self.path}>"
 
 
-def load(path: str | os.PathLike[str], *, threads: int = 1) -> LoadedProgram:
-    """The program that :func:`framefuse.export` wrote to ``path``, as a callable that runs on so many ``threads``.
+def load(
+    path: str | os.PathLike[str], *, threads: int = 1, weights: str | os.PathLike[str] | None = None
+) -> LoadedProgram:
+    """The program that :func:`framefuse.export` wrote to ``path``, as a callable that runs on so many ``threads``, with
+    the file ``weights`` where that is not the one beside it.
 
     The file is machine code that will run: load one that you trust as much as a program. Its checksum finds damage, and
     no intent.
@@ -154,7 +162,7 @@ def load(path: str | os.PathLike[str], *, threads: int = 1) -> LoadedProgram:
         library = _opened(name)
     except OSError as error:
         raise UserError(f"{name} cannot be loaded: {error}. Export it on a machine like this one") from error
-    program = LoadedProgram(name, library)
+    program = LoadedProgram(name, library, None if weights is None else os.path.abspath(os.fspath(weights)))
     program.set_threads(threads)
     return program
 
@@ -181,6 +189,25 @@ def _check_whole(name: str) -> None:
         raise UserError(f"{name} is damaged. Export it again, or copy it anew")
 
 
+def _weights_file(path: str, given: str | None, described: Mapping[str, Any] | None) -> str | None:
+    """The file of the weights: the one that is ``given``, or that was written with the library, to the last bit; None
+    where the library holds them.
+    """
+    if described is None and given is not None:
+        raise UserError(f"{path} holds its weights. Export it with weights='beside', or use update_constants")
+    if described is None or given is not None:
+        return given
+    name = os.path.join(os.path.dirname(os.path.realpath(path)), described["name"])
+    checksum = 0
+    with open(name, "rb") as file:
+        while part := file.read(CHUNK):
+            checksum = zlib.crc32(part, checksum)
+        length = file.tell()
+    if length != described["bytes"] or checksum != described["crc32"]:
+        raise UserError(f"{name} is damaged, or of another export. Export it again, or copy it anew")
+    return name
+
+
 def _declared(library: ctypes.CDLL) -> bytes:
     """Tells ctypes the functions of the library; gives its description."""
     version = library.framefuse_version()
@@ -188,6 +215,9 @@ def _declared(library: ctypes.CDLL) -> bytes:
         raise UserError(f"the library has version {version} of the interface, not {VERSION}. Export it again")
     library.framefuse_load.restype = ctypes.c_void_p
     library.framefuse_load.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    if hasattr(library, "framefuse_load_with"):  # libraries of earlier versions hold their weights
+        library.framefuse_load_with.restype = ctypes.c_void_p
+        library.framefuse_load_with.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
     library.framefuse_free.argtypes = [ctypes.c_void_p]
     library.framefuse_run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
     library.framefuse_update_constants.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]

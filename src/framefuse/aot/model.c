@@ -1,5 +1,6 @@
 /* The interface of framefuse.h over one program: the function `program`, the table `constants` and the text
  * `description` stand before it in the translation unit. */
+#include "weights_file.c"
 
 static int supported(void) {
 #if defined(__x86_64__)
@@ -36,11 +37,12 @@ API void framefuse_free(framefuse_model *model) {
         count_model(-1);
     drop_packs(model->packs);
     drop_derived(&model->derived);
+    drop_file(&model->file);
     free(model->packs);
     free(model);
 }
 
-API framefuse_model *framefuse_load(char *error, size_t size) {
+API framefuse_model *framefuse_load_with(const char *weights, char *error, size_t size) {
     if (!supported()) {
         snprintf(error, size, "this processor lacks the vector instructions that the program was exported for");
         return NULL;
@@ -60,10 +62,17 @@ API framefuse_model *framefuse_load(char *error, size_t size) {
         snprintf(error, size, "there is no memory for a model");
         return NULL;
     }
+    const char *file = weights_of(model, weights, error, size);
+    if (file == NULL) {
+        framefuse_free(model);
+        return NULL;
+    }
     for (int k = 0; k < CONSTANTS; k++)
-        model->constants[k] = framefuse_weights + constants[k].offset;
+        model->constants[k] = file + constants[k].offset;
     return model;
 }
+
+API framefuse_model *framefuse_load(char *error, size_t size) { return framefuse_load_with(NULL, error, size); }
 
 API int framefuse_run(framefuse_model *model, const DLTensor *const *inputs, int input_count, DLManagedTensor **outputs,
                       int output_count) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +21,9 @@ from framefuse.aot.weights import NAMES, Weight
 from framefuse.api import compile
 from framefuse.capture.interp.registry import FORMS
 from framefuse.errors import UserError
+from framefuse.guards.changes import value_at
 from framefuse.ir import registered
-from framefuse.ir.facts import Fact
+from framefuse.ir.facts import Fact, Source
 from framefuse.ir.numbers import expr
 from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, NumbersStep, ReleaseStep
 from framefuse.ir.schedule import RunCall
@@ -35,6 +37,7 @@ CHECKABLE = frozenset(("tensor", "is", "type", "length", "keys", "absent", "unse
 TOLD = frozenset(("int", "float", "str", "answer", "integer", "real", "count"))
 CHECKS = frozenset(("tensor", "number", "relation"))
 PRODUCTS = frozenset(("float32", "float64"))
+SUBMODULE = re.compile(r"\._modules\['(\w+)'\]")  # told by its name alone
 OWN_FORMS = Path(__file__).parent / "forms"  # what these read is no program's
 VALUES = frozenset(("real_relation", "scalar", "address", "disjoint", "apart"))  # no check in C knows them
 
@@ -127,7 +130,7 @@ def refused(line: Line, fact: str) -> UserError:
 def told(call: Recorded) -> tuple[str, ...]:
     """What the program read of Python and what therefore stays what it was."""
     facts = (fact for fact in call.stages.assumptions.facts if _is_told(fact))
-    return tuple(dict.fromkeys(str(fact) for fact in facts))
+    return tuple(dict.fromkeys(SUBMODULE.sub(r".\1", str(fact)) for fact in facts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +171,20 @@ def _is_told(fact: Fact) -> bool:
     name = root.__name__ if isinstance(root, ModuleType) else module or ""
     own = fact.line is not None and Path(fact.line.file).is_relative_to(OWN_FORMS)
     own |= any(root is defaults for defaults in _defaults())
-    return fact.kind in TOLD and not (fact.source.is_argument or own or name.partition(".")[0] == "torch")
+    if fact.kind not in TOLD or fact.source.is_argument or own or name.partition(".")[0] == "torch":
+        return False
+    return not _is_setting(fact.source)
+
+
+def _is_setting(source: Source) -> bool:
+    """Whether a value belongs to a layer of torch's own, as its stride: nobody takes that for a variable."""
+    base = source.base
+    while base is not None:
+        held = value_at(base, (), {})
+        if isinstance(held, torch.nn.Module):
+            return type(held).__module__.partition(".")[0] == "torch"
+        base = base.base
+    return False
 
 
 @functools.cache

@@ -1,7 +1,11 @@
 /* The part of an exported library that is equal in all: checks of tensors, memory, threads, products of matrices and
  * convolutions. The program itself stands behind it in one translation unit. */
+#define _GNU_SOURCE /* dladdr */
 #include "framefuse.h"
 
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <float.h>
 #include <limits.h>
 #include <math.h>
@@ -12,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define API __attribute__((visibility("default")))
 #define DIMENSIONS 64
@@ -24,6 +30,9 @@ enum { BLOCKS = 256 };
 typedef struct { char *data; int64_t bytes; int used; } block;
 
 typedef struct { char *values[DERIVED + 1]; int ready; } derived_values; /* what is computed of weights alone */
+
+/* A file of weights in memory; two with equal marks are one. */
+typedef struct { const char *data; dev_t device; ino_t number; struct timespec changed; } weights_file;
 
 struct framefuse_model {
     char error[512];
@@ -40,6 +49,7 @@ struct framefuse_model {
     int replaced;          /* whether weights were, whose panels are the model's own then */
     struct pack *packs;
     derived_values derived;
+    weights_file file;     /* where the weights are not those of the other models */
 };
 
 static int fail(framefuse_model *model, const char *format, ...) {
@@ -220,6 +230,10 @@ static DLManagedTensor *give(char *memory, char *data, int *owners, int code, in
 
 static int64_t floor_divide(int64_t a, int64_t b) { int64_t q = a / b; return q - (a % b != 0 && (a < 0) != (b < 0)); }
 static int64_t floor_remainder(int64_t a, int64_t b) { int64_t r = a % b; return r != 0 && (r < 0) != (b < 0) ? r + b : r; }
+
+/* Rounded by itself, as in Python: within a sum the compiler may round the two as one. */
+__attribute__((noinline, unused)) static double times(double a, double b) { return a * b; }
+
 static int divides(int64_t a, int64_t b) { return b != 0 && !(a == INT64_MIN && b == -1); }
 
 #include "threads.c"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -9,38 +10,60 @@ import subprocess
 import sysconfig
 import tempfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import IO
 
 from framefuse.aot.c_text import c_text
-from framefuse.aot.exported_program import Program
+from framefuse.aot.exported_program import FileBeside, Program
 from framefuse.aot.loader import MARK
-from framefuse.aot.weights import written
+from framefuse.aot.weights import Laid, laid, write
 from framefuse.codegen import llvm
 from framefuse.errors import UserError
 from framefuse.ir.loops import Kernel
 
 HERE = Path(__file__).parent
+WEIGHTS = "weights.safetensors"  # their file, or where that lies beside the library its head, for the assembler
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-Bsymbolic")
+LIBRARIES = ("-lm", "-ldl", "-pthread")
 
 
-def build(program: Program, kernels: Mapping[str, Kernel], path: Path) -> None:
-    """Writes the library to ``path``, whole or not at all. Raises UserError where there is no C compiler."""
-    data, places = written(program.weights)
-    wide = llvm.host().vector_bytes == 64
+def build(program: Program, kernels: Mapping[str, Kernel], path: Path, beside: Path | None) -> None:
+    """Writes the library to ``path`` and, where there is a place ``beside`` it, the weights to that one; each file
+    whole or not at all. Raises UserError where there is no C compiler.
+    """
+    placed = laid(program.weights)
     with tempfile.TemporaryDirectory(prefix="framefuse-export-") as name:
         folder = Path(name)
-        (folder / "weights.safetensors").write_bytes(data)
-        (folder / "program.c").write_text(c_text(program, places, wide), encoding="utf-8")
-        for function, kernel in kernels.items():
-            (folder / f"{function}.o").write_bytes(llvm.object_file(kernel, function))
-        objects = [f"{function}.o" for function in kernels]
-        command = [*_compiler(), *FLAGS, f"-I{HERE}", "program.c", *objects, "-o", "program.so", "-lm", "-pthread"]
-        answer = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-        if answer.returncode:
-            lines = answer.stderr.strip().splitlines() or ["no reason"]
-            raise UserError(f"the C compiler fails: {lines[0]}. Check it with {shlex.join(command[:1])} --version")
-        _write(path, (folder / "program.so").read_bytes())
+        if beside is None:
+            with open(folder / WEIGHTS, "wb") as file:
+                write(program.weights, placed, file)
+            _library(program, placed, kernels, folder, path)
+            return
+        (folder / WEIGHTS).write_bytes(placed.head)
+        with _replaced(beside, 0o644) as file:
+            found = FileBeside(beside.name, placed.size, write(program.weights, placed, file))
+            description = {**program.description, "weights_file": asdict(found)}
+            _library(replace(program, description=description, beside=found), placed, kernels, folder, path)
+
+
+def _library(program: Program, placed: Laid, kernels: Mapping[str, Kernel], folder: Path, path: Path) -> None:
+    wide = llvm.host().vector_bytes == 64
+    (folder / "program.c").write_text(c_text(program, placed, wide), encoding="utf-8")
+    for function, kernel in kernels.items():
+        (folder / f"{function}.o").write_bytes(llvm.object_file(kernel, function))
+    objects = [f"{function}.o" for function in kernels]
+    command = [*_compiler(), *FLAGS, f"-I{HERE}", "program.c", *objects, "-o", "program.so", *LIBRARIES]
+    answer = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if answer.returncode:
+        lines = answer.stderr.strip().splitlines() or ["no reason"]
+        line = next((line for line in lines if "error" in line), lines[0])
+        raise UserError(f"the C compiler fails: {line}. Check it with {shlex.join(command[:1])} --version")
+    library = (folder / "program.so").read_bytes()
+    with _replaced(path, 0o755) as file:  # behind the library a mark, by which a damaged file is known
+        file.write(library)
+        file.write(MARK.pack(b"framefus", len(library), zlib.crc32(library)))
 
 
 def _compiler() -> list[str]:
@@ -52,14 +75,14 @@ def _compiler() -> list[str]:
     raise UserError("export needs a C compiler, and there is none. Install gcc or clang, or set CC")
 
 
-def _write(path: Path, library: bytes) -> None:
-    """The library and, behind it, a mark with its length and checksum, by which a damaged file is known."""
-    sealed = library + MARK.pack(b"framefus", len(library), zlib.crc32(library))
+@contextlib.contextmanager
+def _replaced(path: Path, mode: int) -> Iterator[IO[bytes]]:
+    """A file that takes the place of ``path`` when all is written to it."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(sealed)
-        os.chmod(name, 0o755)
+            yield file
+        os.chmod(name, mode)
         os.replace(name, path)
     except BaseException:
         os.unlink(name)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import IO
 
 import torch
 
@@ -45,18 +48,26 @@ class Weight:
         return strides
 
 
-def written(weights: Sequence[Weight]) -> tuple[bytes, list[int]]:
-    """The file, and the place of each weight in it. Wide elements come first, so that all lie on their own multiples;
-    a weight whose dimensions lie in another order is written with its sizes in that order.
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """The file of some weights: its ``head``, the place of each weight in it, and the ``order`` in which they lie."""
+
+    head: bytes
+    places: tuple[int, ...]
+    order: tuple[int, ...]
+    size: int
+
+
+def laid(weights: Sequence[Weight]) -> Laid:
+    """How weights lie in their file. Wide elements come first, so that all lie on their own multiples; a weight whose
+    dimensions lie in another order is written with its sizes in that order.
     """
-    ordered = sorted(range(len(weights)), key=lambda k: -weights[k].tensor.element_size())
+    order = sorted(range(len(weights)), key=lambda k: -weights[k].tensor.element_size())
     header: dict[str, object] = {}
-    parts, begins, end = [], [0] * len(weights), 0
-    for k in ordered:
-        data = weights[k].bytes
+    begins, end = [0] * len(weights), 0
+    for k in order:
         begins[k] = end
-        end += len(data)
-        parts.append(data)
+        end += weights[k].tensor.numel() * weights[k].tensor.element_size()
         header[weights[k].name] = {
             "dtype": NAMES[weights[k].tensor.dtype],
             "shape": weights[k].laid_sizes,
@@ -64,5 +75,14 @@ def written(weights: Sequence[Weight]) -> tuple[bytes, list[int]]:
         }
     text = json.dumps(header).encode()
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
-    start = 8 + len(text)
-    return b"".join((len(text).to_bytes(8, "little"), text, *parts)), [start + begin for begin in begins]
+    head = len(text).to_bytes(8, "little") + text
+    return Laid(head, tuple(len(head) + begin for begin in begins), tuple(order), len(head) + end)
+
+
+def write(weights: Sequence[Weight], as_laid: Laid, file: IO[bytes]) -> int:
+    """Writes the file, one weight after the other; gives its checksum."""
+    checksum = 0
+    for part in itertools.chain((as_laid.head,), (weights[k].bytes for k in as_laid.order)):
+        file.write(part)
+        checksum = zlib.crc32(part, checksum)
+    return checksum

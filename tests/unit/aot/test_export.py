@@ -315,6 +315,28 @@ def test_a_number_that_was_read_is_told(tmp_path):
     assert framefuse.export(scaled, (torch.randn(3),), tmp_path / "scaled.so").assumed == ("scale == 2.0",)
 
 
+class Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers, self.scale = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Dropout(0.25)), 3.0
+        self.last = Last()
+
+    def forward(self, x, mask=None):
+        return self.last(self.layers(x) * self.scale)
+
+
+class Last(torch.nn.Module):
+    power = 2
+
+    def forward(self, x):
+        return x**self.power
+
+
+def test_settings_of_torchs_layers_are_not_told(tmp_path):
+    written = framefuse.export(Scaled().eval(), (torch.randn(2, 4),), tmp_path / "scaled.so")
+    assert set(written.assumed) == {"self.scale == 3.0", "type(Last).power == 2"}
+
+
 def test_a_size_that_stays_is_told_and_cannot_be_named(tmp_path):
     path, x = tmp_path / "steps.so", torch.randn(2, 7, 4)
     layer = torch.nn.LSTM(4, 5, batch_first=True).eval()

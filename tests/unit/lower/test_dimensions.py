@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from torch.nn import functional as F
-
 from tests.unit.lower.recording import check, lowered, ops
+from torch.nn import functional as F
 
 import framefuse
 from framefuse.runtime.function import compiled_function
