@@ -119,7 +119,7 @@ class _Writer(Products):
 
     def function(self) -> Iterator[str]:
         plan = self.plan
-        yield "static int program(framefuse_model *model, const DLTensor *const *in, DLManagedTensor **out) {"
+        yield "SEQUENCE static int program(framefuse_model *model, const DLTensor *const *in, DLManagedTensor **out) {"
         yield f"    word n[{plan.count + 1}];"
         yield f"    char *p[{len(plan.slots) + 1}] = {{0}};"
         yield from (f"    char *copy_{k} = NULL;" for k in self.copies)
@@ -166,7 +166,7 @@ class _Writer(Products):
         """The function that computes what depends on weights alone, where no other model of the library has."""
         if not self.derived.slots:
             return
-        yield "static int derive(framefuse_model *model, derived_values *known, const word *n, char **p) {"
+        yield "SEQUENCE static int derive(framefuse_model *model, derived_values *known, const word *n, char **p) {"
         yield "    int answer = 0;"
         yield "    pthread_mutex_lock(&packing);"
         yield "    if (known->ready) goto done;"
