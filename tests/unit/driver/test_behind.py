@@ -467,3 +467,28 @@ def test_what_takes_long_is_shown_on_a_terminal_alone(monkeypatch, capsys, held)
     with progress.shown(trace):
         pass
     assert capsys.readouterr().err == ""
+
+
+def test_calls_need_not_wait_long_for_python_while_something_is_compiled(monkeypatch):
+    held, before = Held(monkeypatch), sys.getswitchinterval()
+    fast = framefuse.compile(lambda x: x.sin() * 2 + 1, options={"wait": False})
+    fast(torch.randn(4))
+    assert held.begun.wait(60)
+    assert sys.getswitchinterval() == pytest.approx(behind.TURN)
+    held.finish()
+    behind.PROCESS.finish()
+    assert sys.getswitchinterval() == before
+
+
+def test_an_interval_that_the_program_sets_meanwhile_stays(monkeypatch):
+    held, before = Held(monkeypatch), sys.getswitchinterval()
+    fast = framefuse.compile(lambda x: x.cos() * 2 + 1, options={"wait": False})
+    try:
+        fast(torch.randn(4))
+        assert held.begun.wait(60)
+        sys.setswitchinterval(0.002)
+        held.finish()
+        behind.PROCESS.finish()
+        assert sys.getswitchinterval() == pytest.approx(0.002)
+    finally:
+        sys.setswitchinterval(before)
