@@ -6,7 +6,17 @@ import pytest
 import torch
 from tests.gpu.kernels import NEEDS_GPU
 from tests.gpu.test_programs import checked, kernels
-from tests.unit.codegen.triton.maths_samples import ROUNDED, SPECIAL, ULP, check_special, error, spread
+from tests.unit.codegen.triton.maths_samples import (
+    NEAR,
+    ROUNDED,
+    SPECIAL,
+    ULP,
+    check_digamma,
+    check_near,
+    check_special,
+    error,
+    spread,
+)
 
 import framefuse
 
@@ -33,6 +43,23 @@ def test_functions_are_within_their_bounds():
 def test_special_values_are_eagers(name):
     x = SPECIAL.cuda()
     check_special(name, computed(getattr(torch, name), x), x)
+
+
+@pytest.mark.parametrize("name", NEAR)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_what_becomes_16_bits_is_right_to_six_digits(name, dtype):
+    x = torch.cat([spread(), SPECIAL]).cuda()
+    x = x[(x.abs() < 80) | ~x.isfinite() | (name not in ("exp", "sigmoid", "sinh", "cosh"))]
+    found = computed(lambda x: getattr(torch, name)(x).to(dtype), x)
+    wanted = getattr(torch, name)(x.double()).to(dtype)
+    if dtype is torch.bfloat16:
+        check_near(found, wanted)
+    torch.testing.assert_close(found, wanted, rtol=2e-3 if dtype is torch.float16 else 2**-7, atol=1e-7, equal_nan=True)
+
+
+def test_digamma_is_as_exact_as_its_terms():
+    x = torch.cat([spread(), SPECIAL, torch.linspace(-12, 12, 4001), torch.linspace(1.4, 1.5, 101)]).cuda()
+    check_digamma(computed(torch.digamma, x), x)
 
 
 @pytest.mark.parametrize("name", ["sin", "cos"])

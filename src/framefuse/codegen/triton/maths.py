@@ -10,8 +10,11 @@ integers, which then are the last bits of the sum.
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
+
+APPROXIMATES = tl.constexpr(torch.version.cuda is not None)  # whether text of NVIDIA's assembler may stand in kernels
 
 
 @triton.jit
@@ -176,15 +179,49 @@ def erf(x):
 
 @triton.jit
 def near_erf(x):
-    """Within 3e-7, and to six digits near 0: its series below 1/8, else Abramowitz and Stegun, 7.1.26."""
-    size = tl.abs(x)
-    square = x * x
-    small = size * (1.1283791670955126 + square * (-0.37612638903183754 + square * 0.11283791670955126))
-    t = 1.0 / (1.0 + 0.3275911 * size)
-    rest = 1.421413741 + t * (-1.453152027 + t * 1.061405429)
-    rest = t * (0.254829592 + t * (-0.284496736 + t * rest))
-    large = 1.0 - rest * tl.exp(-1.0 * square)
-    return copysign(tl.where(size < 0.125, small, large), x)
+    """Within 3e-7, and to six digits near 0: its series below 1/4, then 1 - exp(P(x)) with P fitted to log(erfc(x))."""
+    a = tl.abs(x)
+    u = x * x
+    p = tl.fma(u, -0.026866170645, 0.112837916709)
+    p = tl.fma(p, u, -0.376126389032)
+    p = tl.fma(p, u, 1.128379167096)
+    y = tl.minimum(a, 4.0)
+    q = tl.fma(y, 0.000145664249, -0.00281105679)
+    q = tl.fma(q, y, 0.021997679)
+    q = tl.fma(q, y, -0.104349673)
+    q = tl.fma(q, y, -0.636139691)
+    q = tl.fma(q, y, -1.12845242)
+    q = tl.fma(q, y, 4.29927877e-06)
+    return copysign(tl.where(a > 0.25, 1.0 - tl.exp(q), a * p), x)
+
+
+@triton.jit
+def near_tanh(x):
+    """To six digits: its series below 1/4, then 1 - 2 / (exp(2x) + 1)."""
+    u = x * x
+    p = tl.fma(u, -0.053968253968, 0.133333333333)
+    p = tl.fma(p, u, -0.333333333333)
+    large = 1.0 - 2.0 / (tl.exp(x + x) + 1.0)
+    return tl.where(tl.abs(x) < 0.25, x * tl.fma(u, p, 1.0), large)
+
+
+@triton.jit
+def near_sinh(x):
+    """To five digits: its series below 1/2, then by exponentials of half of it, which overflow no sooner."""
+    a = tl.abs(x)
+    u = x * x
+    p = tl.fma(u, 0.000198412698, 0.00833333333)
+    p = tl.fma(p, u, 0.166666667)
+    h = tl.exp(0.5 * a)
+    large = 0.5 * h * h - 0.5 / (h * h)
+    return copysign(tl.where(a < 0.5, tl.fma(a * u, p, a), large), x)
+
+
+@triton.jit
+def near_cosh(x):
+    """To five digits."""
+    h = tl.exp(0.5 * tl.abs(x))
+    return 0.5 * h * h + 0.5 / (h * h)
 
 
 @triton.jit
@@ -258,6 +295,66 @@ def log1p(x):
 
 
 @triton.jit
+def rough_log2(x):
+    """With an error below 2**-22, or a part of it; NVIDIA's instruction where there is one."""
+    if APPROXIMATES:
+        return tl.inline_asm_elementwise("lg2.approx.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
+    else:
+        return log2(x)
+
+
+@triton.jit
+def near_log_of(x, f):
+    """To six digits, where ``x`` is 1 + ``f``: its series for an ``f`` below 1/8."""
+    p = tl.fma(f, 0.142857143, -0.166666667)
+    p = tl.fma(p, f, 0.2)
+    p = tl.fma(p, f, -0.25)
+    p = tl.fma(p, f, 0.333333333)
+    p = tl.fma(p, f, -0.5)
+    return tl.where(tl.abs(f) < 0.125, tl.fma(p * f, f, f), rough_log2(x) * 0.693147181)
+
+
+@triton.jit
+def near_log(x):
+    return near_log_of(x, x - 1.0)
+
+
+@triton.jit
+def near_log1p(x):
+    return near_log_of(x + 1.0, x)
+
+
+@triton.jit
+def near_log2(x):
+    return near_log(x) * 1.44269504
+
+
+@triton.jit
+def near_log10(x):
+    return near_log(x) * 0.434294482
+
+
+@triton.jit
+def near_asinh(x):
+    """To six digits: log(|x| + sqrt(x * x + 1)), of what is large log(2 |x|)."""
+    a = tl.abs(x)
+    far = a > 1e9
+    y = tl.where(far, 1.0, a)
+    y = tl.fma(y, y / (1.0 + tl.sqrt(tl.fma(y, y, 1.0))), y)
+    result = near_log1p(tl.where(far, a, y))
+    return copysign(tl.where(far, result + 0.693147181, result), x)
+
+
+@triton.jit
+def near_acosh(x):
+    """To six digits: log(x + sqrt(x * x - 1)), of what is large log(2 x); NaN below 1."""
+    far = x > 1e9
+    t = tl.where(far, 1.0, x - 1.0)
+    result = near_log1p(tl.where(far, x, t + tl.sqrt(tl.fma(t, t, t + t))))
+    return tl.where(x < 1.0, float("nan"), tl.where(far, result + 0.693147181, result))
+
+
+@triton.jit
 def some_large(x):
     """Whether an angle of a tile, or the only one, is beyond 1e5, where ``less_pi`` ends, or NaN."""
     bits = x.to(tl.int32, bitcast=True) & 0x7FFFFFFF
@@ -320,6 +417,35 @@ def sine(r, n):
     s = tl.minimum(s, 1.0, propagate_nan=tl.PropagateNan.ALL)
     s = tl.maximum(s, -1.0, propagate_nan=tl.PropagateNan.ALL)
     return (s.to(tl.int32, bitcast=True) ^ (n << 31)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def digamma(x):
+    """Within some units in the last place of its largest term: by reflection for x < 0, the recurrence up to 6 and the
+    asymptotic series. Eager's kernel adds up to ten rounded reciprocals, here they are one fraction.
+    """
+    negative = x < 0.0
+    part = x - trunc(x)
+    part = tl.where(part < -0.5, part + 1.0, part)
+    whole = tl.full((), 0, tl.int32)
+    above = sine(3.14159265358979 * (0.5 - tl.abs(part)), whole)
+    below = sine(3.14159265358979 * part, whole)
+    reflected = tl.where(negative, -3.14159265358979 * above / tl.where(negative, below, 1.0), 0.0)
+    point = tl.where(negative, 1.0 - x, x)
+    above, below = tl.where(negative, 0.0, 0.0), tl.where(negative, 1.0, 1.0)
+    for _ in range(6):
+        small = point < 6.0
+        above = tl.where(small, tl.fma(above, point, below), above)
+        below = tl.where(small, below * point, below)
+        point = tl.where(small, point + 1.0, point)
+    inverse = 1.0 / point
+    z = inverse * inverse
+    series = tl.fma(z, -0.00416666666667, 0.00396825396825)
+    series = tl.fma(series, z, -0.00833333333333)
+    series = tl.fma(series, z, 0.0833333333333)
+    value = log(point) - (0.5 * inverse + z * series) - above / below + reflected
+    value = tl.where(negative & (part == 0.0), float("nan"), value)
+    return tl.where(x == 0.0, copysign(tl.full((), float("inf"), tl.float32), -1.0 * x), value)
 
 
 @triton.jit

@@ -24,7 +24,7 @@ LIBRARY = {
 # Rows that are a function of our module ``maths`` in float32.
 OWN = frozenset((
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tanh", "erf", "sigmoid", "rsqrt", "floor",
-    "ceil", "trunc", "round", "copysign", "fma",
+    "ceil", "trunc", "round", "copysign", "fma", "digamma",
 ))  # fmt: skip
 # Rows that are a function of our module ``device``, with its name there.
 FLOATS = {
@@ -36,7 +36,10 @@ INTEGERS = {
     "floordiv": "integer_floor_divide", "remainder": "integer_remainder", "fmod": "integer_fmod",
 }  # fmt: skip
 # Rows for which a kernel that writes nothing but 16-bit floats has a shorter function, to six digits or more.
-NEAR = {"div": "device.quotient", "erf": "maths.near_erf", "exp": "tl.exp", "rsqrt": "maths.near_rsqrt"}
+NEAR = {"div": "device.quotient", "exp": "tl.exp"} | {
+    name: f"maths.near_{name}"
+    for name in ("acosh", "asinh", "cosh", "erf", "log", "log10", "log1p", "log2", "rsqrt", "sinh", "tanh")
+}
 # The size of an argument up to which Triton's own exp is within 4 ulp: its error grows with the argument.
 SHORT_EXP = 2.0
 WITH_BITS = {"pow": "integer_power", "shift_left": "shift_left", "shift_right": "shift_right"}
