@@ -225,13 +225,18 @@ def near_cosh(x):
 
 
 @triton.jit
+def normal_mantissa(x):
+    """The same of what is not denormal."""
+    bits = x.to(tl.int32, bitcast=True)
+    exponent = (bits - 0x3F3504F3) >> 23
+    return exponent.to(tl.float32), (bits - (exponent << 23)).to(tl.float32, bitcast=True) - 1.0
+
+
+@triton.jit
 def mantissa(x):
     """``n, f`` with ``x = 2**n * (1 + f)`` and 1 + f in [sqrt(1/2), sqrt(2)), for positive finite ``x``."""
     denormal = x < 1.1754943508222875e-38
-    bits = tl.where(denormal, x * 33554432.0, x).to(tl.int32, bitcast=True)
-    exponent = (bits - 0x3F3504F3) >> 23
-    f = (bits - (exponent << 23)).to(tl.float32, bitcast=True) - 1.0
-    n = exponent.to(tl.float32)
+    n, f = normal_mantissa(tl.where(denormal, x * 33554432.0, x))
     return tl.where(denormal, n - 25.0, n), f
 
 
@@ -287,11 +292,13 @@ def log10(x):
 
 @triton.jit
 def log1p(x):
-    """Within 2 ulp: log of the rounded 1 + x, corrected by what the rounding lost."""
+    """Within 2 ulp: log of the rounded 1 + x, which is no denormal, corrected by what the rounding lost."""
     u = x + 1.0
-    result = log(u) + (x - (u - 1.0)) / u
-    result = tl.where((u == 1.0) | (x == float("inf")), x, result)
-    return tl.where(x == -1.0, float("-inf"), result)
+    n, f = normal_mantissa(u)
+    square, p = log_square(f)
+    tail = tl.fma(square, p, n * -2.12194440e-4) + (x - (u - 1.0)) / u
+    result = tl.where((u == 1.0) | (x == float("inf")), x, tl.fma(n, 0.693359375, tail + f))
+    return tl.where(x > -1.0, result, tl.where(x == -1.0, float("-inf"), float("nan")))
 
 
 @triton.jit
