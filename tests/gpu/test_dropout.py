@@ -66,3 +66,19 @@ def test_the_same_is_dropped(function, lies, dtype):
         if isinstance(item, RunCall)
     ]
     assert calls and (lies == "gaps" or set(calls) <= {"draw_dropout", "dropped"}), calls
+
+
+def test_second_gradients_are_eagers():
+    def function(x, y):
+        return F.dropout(x, 0.3).sin() * y
+
+    fast = framefuse.compile(function)
+    x, y = torch.randn(64, 64, device="cuda", requires_grad=True), torch.randn(64, 64, device="cuda")
+    for number in range(3):
+        found = []
+        for call in (fast, function):
+            torch.manual_seed(number)
+            (first,) = torch.autograd.grad(call(x, y).square().sum(), x, create_graph=True)
+            found.append((first, *torch.autograd.grad(first.sum(), x)))
+        torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-4)
+    assert compiled_function(fast).dispatch.hits == 2

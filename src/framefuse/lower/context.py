@@ -231,22 +231,16 @@ class Lowering(Builder):
         return self.opaque("result", (call,), (("path", ()),), dtype, shape, strides, device)
 
     def draw_from(
-        self, target: Value, operand: Node, order: tuple[int, ...], results: Sequence[tuple[DType, Shape, Shape]]
+        self, target: Value, operand: Node, order: tuple[int, ...], dtype: DType, shape: Shape, strides: Shape
     ) -> Node:
-        """The same of a tensor whose dimensions lie in ``order``, with a result for each (dtype, shape, strides); gives
-        the first of them.
-        """
+        """The same of a tensor whose dimensions lie in ``order``, which no gradient flows to."""
         attrs: tuple[tuple[str, Value], ...] = (
             ("target", target), ("name", target.__name__), ("args", (Arg(0),)), ("kwargs", {}), ("random", True),
             ("orders", (order,)), ("views", ()),
         )  # fmt: skip
         call = self.opaque("library", (operand,), attrs, operand.dtype, (), None, operand.device)
         self.drawn.append(call)
-        made = [
-            self.opaque("result", (call,), (("path", (place,)),), dtype, shape, strides, operand.device)
-            for place, (dtype, shape, strides) in enumerate(results)
-        ]
-        return made[0]
+        return self.opaque("result", (call,), (("path", ()),), dtype, shape, strides, operand.device)
 
     # ---- shapes ------------------------------------------------------------------------------------------------------
 

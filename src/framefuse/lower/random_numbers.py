@@ -100,14 +100,13 @@ class DropoutMask:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Drops from a tensor that lies in memory, by eager's kernel of a GPU: the rest times ``scale``, and the mask."""
+    """Drops from a tensor that lies in memory, by eager's kernel of a GPU."""
 
     p: float
-    scale: float
     fill: ClassVar[str] = "native_dropout"
 
-    def __call__(self, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.native_dropout(tensor, self.p, True)
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        return torch.native_dropout(tensor, self.p, True)[0]
 
     @property
     def __name__(self) -> str:
@@ -115,8 +114,9 @@ class Dropped:
 
 
 def _dropout_on_gpu(lo: Lowering, input: Node, p: Value) -> Node | Shapes:
-    """at::native_dropout, where eager takes it: of what lies in memory by its kernel, of what is computed the mask by
-    that kernel, which then runs on any memory, and its arithmetic with the rest.
+    """at::native_dropout, where eager takes it: of what lies in memory, and is not trained, by its kernel, else the
+    mask by that kernel, which then runs on any memory, and its arithmetic with the rest: that has gradients of any
+    order.
     """
     if type_of(input.device) != "cuda" or not isinstance(p, float) or not 0.0 < p < 1.0:
         return Shapes((input.shape,))
@@ -127,9 +127,8 @@ def _dropout_on_gpu(lo: Lowering, input: Node, p: Value) -> Node | Shapes:
     strides = dense_strides(input.shape, order)
     wide = torch.float64 if input.dtype.torch is torch.float64 else torch.float32
     scale = (1.0 / torch.tensor(1.0 - p, dtype=wide, device="cpu")).item()
-    if input.op in IN_MEMORY:
-        results = ((dtype, input.shape, strides) for dtype in (input.dtype, BOOL))
-        return lo.draw_from(Dropped(p, scale), input, order, tuple(results))
+    if input.op in IN_MEMORY and not lo.differentiable:
+        return lo.draw_from(Dropped(p), input, order, input.dtype, input.shape, strides)
     target = DropoutMask(order, input.dtype.torch, input.device, p)
     mask = lo.draw(target, (input.shape,), BOOL, input.shape, strides, input.device)
     return lo.settled(lo.compute(lambda a, m: a * m * scale, input, lo.cast(mask, input.dtype)))

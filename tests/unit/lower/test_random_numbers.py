@@ -9,7 +9,7 @@ from tests.unit.lower.recording import lowered, ops
 from torch import nn
 
 import framefuse
-from framefuse.lower import rules
+from framefuse.lower import random_numbers, rules
 from framefuse.runtime.function import compiled_function
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
@@ -319,3 +319,20 @@ def test_attention_with_dropout_is_products_a_softmax_and_one_draw(case, dtype):
 
     rows = (5, 6, 4) if case == "run-time sizes" else (5, 5, 5)
     assert libraries(same(function, calls(rows), tolerance=1e-5)) == [["draw_bernoulli"]]
+
+
+def test_gradients_of_any_order_go_through_what_a_gpu_drops_from_memory(monkeypatch):
+    """By the GPU's rule, on the CPU, whose own kernel of this name draws other numbers than its dropout."""
+    monkeypatch.setattr(random_numbers, "type_of", lambda device: "cuda")
+    rule = random_numbers._dropout_on_gpu
+    monkeypatch.setattr(random_numbers, "_dropout", lambda lo, input, p, train: rule(lo, input, p))
+    function = framefuse.compile(lambda x, y: F.dropout(x, 0.3).sin() * y)
+    x, y = torch.randn(16, 16, requires_grad=True), torch.randn(16, 16)
+    for _ in range(3):
+        result = function(x, y)
+        (first,) = torch.autograd.grad(result.square().sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x)
+    kept = (result != 0) / 0.7
+    torch.testing.assert_close(first, (2 * x * kept).sin() * y**2 * kept, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(second, 2 * (2 * x * kept).cos() * (y * kept) ** 2, rtol=1e-4, atol=1e-4)
+    assert compiled_function(function).dispatch.hits == 2

@@ -8,7 +8,6 @@ from framefuse.autodiff.rules import (
     complex_parts,
     composites,
     convolution,
-    dropout,
     indexing,
     library_products,
     linear_calls,
@@ -24,6 +23,7 @@ from framefuse.autodiff.rules import (
 
 __all__ = [
     "attention", "batch_norm", "casts", "collectives", "complex_parts", "composites", "convolution", "indexing",
-    "dropout", "library_products", "linear_calls", "own_backward",
+    "library_products",
+    "linear_calls", "own_backward",
     "pooling", "positions", "products", "reductions", "selected", "views", "windows",
 ]  # fmt: skip
