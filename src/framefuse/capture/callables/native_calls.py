@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import types
 from collections import defaultdict, deque
@@ -60,6 +61,10 @@ from framefuse.ir.values import Arguments, Keywords, Value
 def _holds(function: types.FunctionType) -> bool:
     """Whether a function calls nothing that it is given: a module of torch is an object that can be called, too."""
     return known_as(function).holds or function.__globals__.get("__name__") in leaves.HOLDING
+
+
+# Functions of the library that say how others are called.
+SIGNATURES = (inspect.signature, inspect.getfullargspec, inspect.unwrap)
 
 
 class Natives:
@@ -221,6 +226,9 @@ class Natives:
             return value
         if type(target) in leaves.NATIVE_KINDS and row_of(target).shows:
             shown(self.machine, (getattr(target, "__self__", None), args, kwargs))
+        elif type(target) is types.FunctionType and target in SIGNATURES:
+            for part in (*args, *kwargs.values()):
+                self._describe(getattr(part, "__func__", part) if type(part) is types.MethodType else part)
         elif type(target) is types.FunctionType and not known_as(target).holds:
             self._hand_over(target, args, kwargs)
             if target.__globals__.get("__name__") == "dataclasses":
@@ -263,6 +271,20 @@ class Natives:
             if sources.knows(part) and not immutable(type(part)) and not is_a(part, CODE_LIKE):
                 self.recorder.kill("native-call", leaves.title(target))
             contents.guard_deep_contents(part)
+
+    def _describe(self, function: Value) -> None:
+        """States what the signature of a known function is made of."""
+        sources, contents = self.recorder.sources, self.recorder.contents
+        while type(function) is types.FunctionType and sources.knows(function):
+            self.recorder.functions.guard(function)
+            contents.guard_shallow_contents(
+                sources.read(function, "getattr", "__annotations__", function.__annotations__)
+            )
+            state = sources.read(function, "getattr", "__dict__", function.__dict__)
+            for name in ("__signature__", "__wrapped__"):
+                if contents.guard_membership(state, name) and name in state:
+                    contents.item(state, name, state[name])
+            function = state.get("__wrapped__")
 
     def _of_dataclasses(self, target: Value, args: Arguments, kwargs: Keywords) -> Value:
         """What a function of dataclasses gives; the methods that it writes for a class of this call are of this call.

@@ -54,6 +54,7 @@ def _is_property(described: type) -> bool:
 
 PLAIN_GETTER = type_get(property, "__get__")
 PLAIN_LOOKUP = object.__getattribute__
+NAMES = ("__name__", "__qualname__")
 
 
 class Attributes:
@@ -307,6 +308,8 @@ class Attributes:
             on_class = held_by_class(self.recorder, holder, name, on_class)
             return self.machine.calls.call(frame, getter, (on_class, None, holder), {})
         value = getattr(holder, name)
+        if name in NAMES and on_class is not value:  # no version of a class tells of another name
+            return (sources.read(holder, "getattr", name, value),)
         if value is on_class:
             return (held_by_class(self.recorder, holder, name, value),)
         if on_class is MISSING and value is type_get(meta, name):
