@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import enum
 import re
+import typing
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,10 @@ PROGRAMS = {
     ),
     "operator with its overloads": (lambda p, x: p(x), (torch.ops.aten.sqrt, torch.ops.aten.neg, torch.ops.aten.abs)),
     "function of NumPy": (lambda p, x: x * float(p(2.0, 3.0)), (np.add, np.multiply, np.maximum)),
+    "types of typing": (
+        lambda p, x: x * (2 if typing.get_origin(p) is list else 3),
+        (typing.List[int], typing.Dict[str, int], typing.Tuple[int]),  # noqa: UP006
+    ),
     "classes asked for": (
         lambda p, x: x * (2 if isinstance(3, p) else 3), ((int, str), (float, str), (str, (bytes, int))),
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import types
+import typing
 from collections.abc import Callable
 
 import torch
@@ -13,7 +14,8 @@ from framefuse.ir.values import Value
 
 CONTAINERS = (tuple, list, dict)
 LASTING = (torch.nn.Module, torch.optim.Optimizer)  # which nobody replaces at each call
-THEMSELVES = (*LASTING, enum.Enum)  # what a member of an enumeration holds is told by which one it is
+OF_TYPING = (type(typing.List[int]), type(typing.List), type(typing.Optional), typing.TypeVar)  # noqa: UP006
+THEMSELVES = (*LASTING, enum.Enum, *OF_TYPING)  # what these hold is told by which one they are
 
 IMMUTABLE_TYPE = 1 << 8
 PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)

@@ -21,7 +21,7 @@ from framefuse.capture.facts.relations import Relations
 from framefuse.capture.facts.settings import Setting
 from framefuse.capture.facts.texts import Text, text
 from framefuse.capture.program.bound import BOUND_KINDS
-from framefuse.ir.classes import immutable, is_by_content
+from framefuse.ir.classes import OF_TYPING, immutable, is_by_content
 from framefuse.ir.facts import Fact, Source
 from framefuse.ir.numbers import Real, Symbol
 from framefuse.ir.numpy_numbers import FUNCTIONS, is_numpy_number
@@ -36,7 +36,7 @@ CODE_LIKE = (
     types.GetSetDescriptorType, types.WrapperDescriptorType, types.MemberDescriptorType,
     types.ClassMethodDescriptorType,
     property, classmethod, staticmethod, enum.Enum, types.GenericAlias, types.UnionType,
-    re.Pattern, re.Match, torch._ops.OperatorBase, torch._ops.OpOverloadPacket, FUNCTIONS,
+    re.Pattern, re.Match, torch._ops.OperatorBase, torch._ops.OpOverloadPacket, FUNCTIONS, *OF_TYPING,
 )  # fmt: skip
 
 
