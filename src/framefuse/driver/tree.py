@@ -29,9 +29,11 @@ from framefuse.ir.collector import collector_paused, made_to_last
 from framefuse.ir.custom_calls import CustomBackward
 from framefuse.ir.facts import Source
 from framefuse.ir.late_imports import later
+from framefuse.ir.sharded_optimizers import LocalStep
 from framefuse.ir.source import Line
 from framefuse.ir.stops import detail, reason
 from framefuse.ir.values import Arguments, FxBackend, Keywords, Value
+from framefuse.options import resolve
 from framefuse.runtime import function
 from framefuse.runtime.compilation import Compilation
 from framefuse.runtime.function import CompiledFunction, Compiler, Outcome, Product, ResumeDispatch
@@ -68,12 +70,17 @@ def compiler(passes: tuple[Pass, ...]) -> Compiler:
     """What records calls and compiles their traces by ``passes``."""
     connect()
     CustomBackward.run = staticmethod(_own_backward)
+    LocalStep.compile = staticmethod(_own_step)
     check_order(passes, frozenset(("trace", "bound", "rewritten", "kept")))
     return _Compiler(passes)
 
 
 def _own_backward(function: Value) -> Value:
     return own_backwards.compiled(_native_compiler, function)
+
+
+def _own_step(function: Value) -> Value:
+    return CompiledFunction(function, None, resolve(None), own("native")).dispatch
 
 
 def _native_compiler() -> Compiler:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import framefuse
+from framefuse.ir.sharded_optimizers import LocalStep
 from framefuse.runtime.function import compiled_function
 
 PROGRAMS: dict[str, Callable[[int], None]] = {}
@@ -240,6 +242,64 @@ def sharded_models_run(rank: int) -> None:
         found.append((losses, [p.full_tensor().detach().clone() for p in model.parameters()]))
     torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
     assert 0 < graphs(forward) <= len(model), framefuse.explain(forward)  # and as many backward
+
+
+@program
+def whole_steps_of_sharded_models(rank: int) -> None:
+    """Forward, backward and a step of the optimizer in one compiled function; a size leaves a rank fewer rows."""
+    makers: list[tuple[Any, dict[str, Any]]] = [
+        (torch.optim.AdamW, {"lr": 0.01, "foreach": True}),
+        (torch.optim.Adam, {"lr": 0.01, "amsgrad": True, "weight_decay": 0.1}),
+        (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, "foreach": True}),
+        (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
+        (torch.optim.RMSprop, {"lr": 0.01, "centered": True, "momentum": 0.5}),
+        (torch.optim.Adagrad, {"lr": 0.01}),
+    ]
+    for maker, settings in makers:
+        found = []
+        for how in ("eager", "compiled"):
+            found.append(stepped(rank, maker, settings, how == "compiled"))
+        torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+
+
+def stepped(rank: int, maker: Any, settings: dict[str, Any], compiles: bool) -> Any:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import DTensor
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 7), nn.GELU(), nn.Linear(7, 8), nn.Linear(8, 8))
+    for layer in (model[0], model[2], model[3], model):
+        fully_shard(layer, mesh=init_device_mesh("cpu", (ranks.WORLD,)))
+    model[3].weight.requires_grad_(False)
+    rest = [{"params": [*model[2].parameters(), *model[3].parameters()], "lr": 0.003}]
+    optimizer = maker([{"params": list(model[0].parameters())}, *rest], **settings)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
+
+    def step(optimizer: torch.optim.Optimizer, x: torch.Tensor) -> torch.Tensor:  # named as the method is
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    whole = lambda x: step(optimizer, x)
+    run = framefuse.compile(whole) if compiles else whole
+    losses = []
+    for turn in range(8):
+        losses.append(run(batch(rank, turn)).detach())
+        scheduler.step()
+        if turn == 4:
+            optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    if compiles:
+        assert framefuse.explain(run).hits >= 4, framefuse.explain(run)
+        inner: Any = LocalStep.known[optimizer].compiled
+        assert inner.hits >= 4 or settings.get("nesterov"), maker  # that writes to gradients, which share memory here
+    state = [
+        {name: part.full_tensor() if isinstance(part, DTensor) else part for name, part in optimizer.state[p].items()}
+        for p in model.parameters()
+    ]
+    return losses, [p.full_tensor().detach().clone() for p in model.parameters()], state
 
 
 @program

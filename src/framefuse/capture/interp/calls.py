@@ -43,6 +43,7 @@ from framefuse.capture.recording.saved import SAVED
 from framefuse.capture.recording.tensors import is_held
 from framefuse.capture.recording.wrappers import wraps_others
 from framefuse.ir.own_class import is_a
+from framefuse.ir.sharded_optimizers import WHOLE, WRAPPED, wraps_tensors
 from framefuse.ir.values import Arguments, Keywords, Value
 
 # Classes of C whose methods have rows as their classes have them.
@@ -120,6 +121,10 @@ class Calls:
             return self._special(special, frame, target, args, kwargs, continuation)
         if leaves.is_transform(target):
             return self._special(TRANSFORMS[0], frame, target, (target, *args), kwargs, continuation)
+        name = target.__name__
+        if name in WHOLE and args and wraps_tensors(args[0]) and type_get(type(args[0]), name) is target:
+            self.machine.exits.opaque(frame, WHOLE[name], args, kwargs, continuation, *WRAPPED)
+            return None
         if is_wrapper(target):
             return Instead(target.__wrapped__, args, kwargs)
         if runs_natively(target) and not _is_walked(target):

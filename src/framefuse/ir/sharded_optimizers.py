@@ -1,0 +1,163 @@
+"""Steps of an optimizer whose parameters are sharded, as those of FSDP2 are: each rank's step over its own parts."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import sys
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+
+from framefuse.ir.classes import PLAIN_TENSORS
+from framefuse.ir.own_class import is_a
+from framefuse.ir.values import Value
+
+optim = torch.optim
+# What computes each element by itself, so that a part of a parameter is stepped as the whole is.
+ELEMENTWISE = (
+    optim.Adam, optim.AdamW, optim.SGD, optim.RMSprop, optim.Adagrad, optim.Adadelta, optim.NAdam, optim.RAdam,
+    optim.Adamax, optim.ASGD,
+)  # fmt: skip
+WRAPPED = ("tensor-kind", "a parameter of the optimizer")
+
+
+def wraps_tensors(optimizer: Value) -> bool:
+    """Whether some parameter is no plain tensor."""
+    if not is_a(optimizer, optim.Optimizer):
+        return False
+    groups = optimizer.__dict__.get("param_groups", ())
+    return any(type(part) not in PLAIN_TENSORS for group in groups for part in group["params"])
+
+
+def zero_grad(optimizer: optim.Optimizer, *args: Value, **kwargs: Value) -> Value:
+    """The method as it is: what torch puts around it is found by no name."""
+    return optimizer.zero_grad(*args, **kwargs)
+
+
+def step(optimizer: optim.Optimizer, *args: Value, **kwargs: Value) -> Value:
+    """A step of the parts on this rank, compiled, where that is the same as a step of the whole."""
+    own = LocalStep.of(optimizer) if not args and not kwargs else None
+    return optimizer.step(*args, **kwargs) if own is None else own.run(optimizer)
+
+
+WHOLE: dict[str, Callable[..., Value]] = {"step": step, "zero_grad": zero_grad}
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class LocalStep:
+    """An optimizer of the same class over the parts that this rank has, with the state of those."""
+
+    twin: optim.Optimizer
+    compiled: Callable[[optim.Optimizer], Value]
+    # What is called in place of its class's step: the driver compiles it.
+    compile: ClassVar[Callable[[Callable[..., Value]], Callable[..., Value]]] = staticmethod(lambda function: function)
+    known: ClassVar[weakref.WeakKeyDictionary[optim.Optimizer, LocalStep]] = weakref.WeakKeyDictionary()
+
+    @classmethod
+    def of(cls, optimizer: optim.Optimizer) -> LocalStep | None:
+        """That of an optimizer; None where its step may be more than those of its parts."""
+        if type(optimizer) not in ELEMENTWISE or not _is_plain(optimizer):
+            return None
+        own = cls.known.get(optimizer)
+        if own is None:
+            twin = copy.copy(optimizer)
+            vars(twin).pop("step", None)
+            own = cls.known[optimizer] = cls(twin, cls.compile(type(twin).step))
+        return own
+
+    def run(self, optimizer: optim.Optimizer) -> None:
+        twin = self.twin
+        parts: list[tuple[Value, torch.Tensor]] = []
+        twin.defaults, before, twin.state = optimizer.defaults, twin.state, collections.defaultdict(dict)
+        for number, group in enumerate(optimizer.param_groups):
+            shards = [parameter._local_tensor for parameter in group["params"]]
+            parts += zip(group["params"], shards, strict=True)
+            if number == len(twin.param_groups) or twin.param_groups[number] is group:
+                twin.param_groups = [*twin.param_groups[:number], {}, *twin.param_groups[number + 1 :]]
+            own = twin.param_groups[number]
+            own.update({name: value for name, value in group.items() if name != "params"})
+            if not _same(own.get("params", ()), shards):
+                own["params"] = shards
+        del twin.param_groups[len(optimizer.param_groups) :]
+        for parameter, local in parts:
+            local.grad = None if parameter.grad is None else parameter.grad._local_tensor
+            state = optimizer.state.get(parameter)
+            if state:
+                kept = twin.state[local] = before.get(local, {})
+                kept.update({name: _local(value) for name, value in state.items()})
+                for name in kept.keys() - state.keys():
+                    del kept[name]
+        try:
+            self.compiled(self.twin)
+        finally:
+            self._hand_back(optimizer, parts)
+
+    def _hand_back(self, optimizer: optim.Optimizer, parts: list[tuple[Value, torch.Tensor]]) -> None:
+        """Gives the optimizer what a step of its own leaves behind."""
+        stepped = []
+        for parameter, local in parts:
+            if local.grad is not None:
+                stepped.append(parameter)
+                local.grad = None
+            made = self.twin.state.get(local, {})
+            state = optimizer.state[parameter] if made else {}
+            for name, value in made.items():
+                if name in state and _local(state[name]) is value:
+                    continue
+                whole = is_a(value, torch.Tensor) and value.ndim and value.shape == local.shape
+                state[name] = type(parameter)(value, parameter._spec, requires_grad=False) if whole else value
+        if stepped:
+            torch.autograd.graph.increment_version(stepped)
+        if "step" in vars(optimizer):  # a scheduler's, which asks whether steps are made before it
+            vars(optimizer)["_opt_called"] = True
+
+
+def _same(some: Any, others: list[torch.Tensor]) -> bool:
+    return len(some) == len(others) and all(one is other for one, other in zip(some, others, strict=True))
+
+
+def _local(value: Value) -> Value:
+    return value._local_tensor if hasattr(value, "_local_tensor") else value
+
+
+def _is_plain(optimizer: optim.Optimizer) -> bool:
+    """Whether nothing of the user's runs in the step, and all parts are those of equal shards or copies."""
+    module = sys.modules.get("torch.distributed.tensor")
+    if module is None or optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        return False
+    hooks = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
+    patched = vars(optimizer).get("step")
+    if any(hooks) or hasattr(optimizer, "grad_scale") or hasattr(optimizer, "found_inf"):
+        return False
+    if patched is not None and not hasattr(patched, "_wrapped_by_lr_sched"):
+        return False
+    kind = module.DTensor
+    for group in optimizer.param_groups:
+        if group.get("differentiable") or group.get("fused"):
+            return False
+        for parameter in group["params"]:
+            tensors = [parameter, *optimizer.state.get(parameter, {}).values()]
+            if parameter.grad is not None:
+                tensors.append(parameter.grad)
+            if type(parameter) is not kind or not parameter.ndim:
+                return False
+            if not all(_fits(kind, parameter, tensor) for tensor in tensors if is_a(tensor, torch.Tensor)):
+                return False
+    return True
+
+
+def _fits(kind: Any, parameter: Any, tensor: Any) -> bool:
+    """Whether a tensor lies as its parameter does; a plain one is a number of the whole."""
+    if type(tensor) is not kind:
+        return type(tensor) in PLAIN_TENSORS and tensor.ndim == 0
+    spec, own = tensor._spec, parameter._spec
+    if spec is not own and (spec.placements != own.placements or spec.mesh != own.mesh):
+        return False
+    if any(placement.is_partial() for placement in spec.placements):
+        return False
+    return type(tensor._local_tensor) is torch.Tensor and tensor._local_tensor.shape == parameter._local_tensor.shape
