@@ -106,6 +106,26 @@ def views_of_one_tensor_of_which_one_is_written(compiled):
         yield f(base[:4], base[4 - overlap : 8 - overlap]), base
 
 
+@trap(traces=4, hits=2)
+def weights_written_through_parts_that_crossed_a_break(compiled):
+    weights = [steps(4).requires_grad_(), steps(2).requires_grad_()]
+    averages = [weight.detach().clone() for weight in weights]
+
+    @compiled
+    def f(x):
+        kept = [average.detach() for average in averages]
+        if kept[0].sum() > 1e6:
+            return x
+        for average, weight in zip(kept, weights, strict=True):
+            average.lerp_(weight.detach(), 0.5)
+        return x + averages[0] * 2, [average + 1 for average in averages]
+
+    for place in range(6):
+        with torch.no_grad():
+            weights[0].add_(place)
+        yield f(ones(4)), averages
+
+
 @trap(traces=2, hits=1)
 def an_argument_written_that_is_a_global_too(compiled):
     global SHARED

@@ -301,7 +301,7 @@ ROWS = (
         "arguments share memory",
         "{detail} share memory, and one is written.",
         "Pass tensors that do not overlap.",
-        EAGER,
+        STEP,
         "step(buffer, buffer[1:])",
         "step(buffer, buffer[1:].clone())",
     ),

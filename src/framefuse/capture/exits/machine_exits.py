@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 
 import torch
@@ -181,11 +181,13 @@ class Exits:
                 points.forget()
                 return
 
-    def learn_readers(self, places: list[Place | None], detail: str) -> bool:
-        """The next recording runs the instructions that read numbers from tensors as steps; False where none can be."""
+    def learn_places(self, places: Iterable[Place | None], code: str, detail: str) -> bool:
+        """The next recording runs these instructions as steps, those that read numbers from tensors for instance; False
+        where none can be.
+        """
         if self.points is None:
             return False
-        learnt = [self.points.learn(*place, ("item", detail)) for place in places if place is not None]
+        learnt = [self.points.learn(*place, (code, detail)) for place in places if place is not None]
         self.learnt |= any(learnt)
         return any(learnt)
 

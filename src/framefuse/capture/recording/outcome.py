@@ -62,14 +62,8 @@ def separate_tensors(recorder: Recorder) -> None:
     changed = {number for call in recorder.calls for number in call.written}
     storages = {recorder.metas[number].storage for number in changed}
     hit = [number for number in recorder.inputs if recorder.metas[number].storage in storages]
-    first: dict[int, int] = {}
-    for number in (*hit, *recorder.inputs):
-        other = first.setdefault(recorder.metas[number].storage, number)
-        if other != number:
-            own, source = recorder.inputs[other].source, recorder.inputs[number].source
-            if recorder.metas[number].storage in storages:
-                recorder.kill("alias", f"{own} and {source}")
-                return
+    if _share(recorder, hit):
+        return
     sources = {number: entry.source for number, entry in recorder.inputs.items()}
     if len(hit) * len(sources) > PAIRS:
         written = set(hit)
@@ -81,6 +75,28 @@ def separate_tensors(recorder: Recorder) -> None:
         for other, source in sources.items():
             if other not in done:
                 recorder.sources.fact(sources[number], "disjoint", source)
+
+
+def _share(recorder: Recorder, hit: Sequence[int]) -> bool:
+    """Whether inputs ``hit`` by a write share memory, which ends the recording: what writes it is a step in the next
+    one, if it can be.
+    """
+    first: dict[int, int] = {}
+    pairs: dict[int, tuple[Source, Source]] = {}
+    for number in hit:
+        storage = recorder.metas[number].storage
+        other = first.setdefault(storage, number)
+        if other != number:
+            pairs.setdefault(storage, (recorder.inputs[other].source, recorder.inputs[number].source))
+    if not pairs:
+        return False
+    detail = "{} and {}".format(*next(iter(pairs.values())))
+    writers = [place for storage in pairs for place in recorder.memory.writers.get(storage, ())]
+    if recorder.machine is not None and recorder.machine.exits.learn_places(writers, "alias", detail):
+        recorder.end("alias", detail)
+    else:
+        recorder.kill("alias", detail)
+    return True
 
 
 def versions_of(recorder: Recorder) -> dict[int, int]:

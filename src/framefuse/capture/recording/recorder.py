@@ -316,7 +316,7 @@ class Recorder:
         whole = machine is not None and machine.exits.points is None  # a graph of its own, or an error
         if read and machine is not None:
             machine.exits.retreat(detail)
-            if machine.exits.learn_readers([self.readers[symbol] for symbol in read], detail):
+            if machine.exits.learn_places([self.readers[symbol] for symbol in read], "item", detail):
                 self.end("item", detail)
                 return
         self.kill("item" if read and whole else "data-size", detail)

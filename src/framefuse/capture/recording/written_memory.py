@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
+from framefuse.capture.program.services import Interpreter, Place
 from framefuse.capture.recording.tensors import versions_of
 from framefuse.ir.own_class import is_a
 from framefuse.ir.torch_calls import declared, is_in_place, uncounted
@@ -34,15 +35,18 @@ class Host(Protocol):
     numbers: dict[int, int]
     tensors: list[torch.Tensor]
 
+    machine: Interpreter | None
+
     def kill(self, code: str, detail: str) -> None: ...
 
 
 class WrittenMemory:
-    """The counts of writes of the values of a recording."""
+    """The counts of writes of the values of a recording, and the instructions that wrote."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self.versions: dict[int, dict[int, int | None]] = {}  # of the inputs: by storage, by number
+        self.writers: dict[int, set[Place | None]] = {}  # by storage
 
     def add_input(self, number: int, tensor: torch.Tensor) -> None:
         """Notes the count of a new input."""
@@ -91,7 +95,10 @@ class WrittenMemory:
         """Ends the recording after a write that an input's memory saw and its version did not, as through ``.data``;
         unless such a write is known not to be ``counted``.
         """
+        machine = self.host.machine
+        place = machine.exits.place() if machine is not None else None
         for storage in {self.host.metas[number].storage for number in written}:
+            self.writers.setdefault(storage, set()).add(place)
             versions = self.versions.get(storage, {})
             for number, version in versions.items():
                 now = versions_of([self.host.tensors[number]])[0]
