@@ -91,7 +91,8 @@ class Explanation:
 
     ``timing`` is a text where a call was not timed;
     ``answer`` says what takes a call on the arguments that were given. ``methods`` are those of a module that are
-    compiled beside its own call.
+    compiled beside its own call. ``ended`` is where the last recording that gave nothing ended, if the next one gets
+    further.
     """
 
     name: str
@@ -106,10 +107,14 @@ class Explanation:
     timing: Timing | str | None
     answer: str | None = None
     methods: tuple[str, ...] = ()
+    ended: Reason | None = None
 
     @property
     def nothing(self) -> str:
         """Why there is no graph, as the end of a sentence."""
+        if self.calls and self.ended is not None and not self.stops:
+            where = self.ended.line.place if self.ended.line else "a line that is not known"
+            return f" yet: the last recording ended at {where}, and the next call records further"
         if self.calls:
             return ""
         others = " or ".join(f"explain(model.{name})" for name in self.methods)
@@ -154,6 +159,7 @@ def describe(state: CompiledFunction, timing: Timing | str | None = None) -> Exp
         eager_calls=state.eager_calls,
         timing=timing,
         methods=state.methods,
+        ended=state.ended,
     )
 
 
@@ -257,7 +263,8 @@ def _head(e: Explanation) -> list[str]:
 
 def _guards(e: Explanation) -> list[str]:
     if not e.graphs:
-        return ["  nothing is compiled" + e.nothing]
+        why = [f"             {e.ended.fact}"] if e.ended is not None and not e.stops else []
+        return ["  nothing is compiled" + e.nothing, *why]
     facts = sum(graph.facts for graph in e.graphs)
     timing, cost = e.timing, ""
     if isinstance(timing, Timing) and timing.guards is not None:

@@ -204,6 +204,7 @@ class CompiledFunction:
     points: object | None = None
     resume_dispatches: list[ResumeDispatch] = field(default_factory=list)
     breaks: dict[Reason, int] = field(default_factory=dict)
+    ended: Reason | None = None  # of the last recording, if the next one gets further
     recorder: int | None = None
     recompile: Function | None = None
     methods: tuple[str, ...] = ()
@@ -461,10 +462,10 @@ class CompiledFunction:
         """Takes note of a recording that gave nothing."""
         if outcome.reason is None:
             return
-        if outcome.learnt:  # the next recording breaks where this one ended
-            self.eager_calls += start is None
-            return
         self.eager_calls += start is None
+        if outcome.learnt:  # the next recording breaks where this one ended
+            self.ended = outcome.reason
+            return
         self.reasons[outcome.reason] = self.reasons.get(outcome.reason, 0) + 1
         if outcome.exception is not None:  # the next call may return; one that raises again and again runs eagerly
             if start is None:

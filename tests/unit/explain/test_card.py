@@ -77,3 +77,20 @@ def test_a_card_needs_no_library_that_pages_need():
         "assert '1 of 2 calls ran' in f._repr_html_()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_function_whose_next_call_records_further_says_where_the_last_recording_ended():
+    table = torch.nn.Embedding(8, 2, sparse=True)
+
+    @framefuse.compile
+    def step(rows):
+        table(rows).sum().backward()
+        return table.weight.grad.coalesce().values() * 2
+
+    step(torch.arange(3))
+    end = "yet: the last recording ended at test_card.py:"
+    assert end in words_of(step) and end in str(framefuse.explain(step))
+    assert "a tensor of layout torch.sparse_coo is not a plain strided tensor." in str(framefuse.explain(step))
+    for count in range(4, 10):
+        step(torch.arange(count) % 8)
+    assert step.hits and end not in words_of(step)
