@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
 
 from framefuse.codegen.specialisation import Choice
+from framefuse.codegen.triton.estimates import estimate, power, upper
+from framefuse.codegen.triton.row_reads import (
+    VECTOR,
+    are_aligned,
+    are_narrow,
+    are_odd,
+    are_read_again,
+    are_wide,
+    crosses,
+    is_across,
+    lanes,
+    loads_of,
+    repays,
+    shows_neighbours,
+    steady_numbers,
+    steps_with,
+    stores,
+)
 from framefuse.codegen.triton.side_by_side import runs_of
-from framefuse.ir.loops import Accumulator, Apply, Index, Kernel, Let, Load, Loop, LoopKind, Statement, Store
-from framefuse.ir.loops.walk import positions, statements, values_of
-from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Symbol
+from framefuse.ir.loops import Accumulator, Apply, Kernel, Load, Loop, LoopKind, Statement
+from framefuse.ir.loops.walk import statements, values_of
+from framefuse.ir.numbers import Expr, Symbol
 from framefuse.ir.ops import TABLE
 
 WARP = 32
@@ -45,7 +65,7 @@ ACROSS_APART, ALONE_APART = 64, 8
 ACROSS_HELD = 64
 # The same of elements of 8 bytes in columns that fill a tile (H100, sums of int64 over the first axis of
 # 1024 x 256 x 256 and over the middle of 256 x 1024 x 256: 0.187 and 0.189 ms, with 64 columns in turns of 32 0.210).
-ACROSS_WIDE, WIDE = (32, 64), 8
+ACROSS_WIDE = 32, 64
 # Points, rows of a turn, warps and stages where a reduction across memory reads one operand by whole vectors at the
 # recorded sizes, without and with positions (H100, 256 x 256 x 256 over the first axis: sum of float32 0.0378 ms by
 # ACROSS and 8 warps, 0.0356 by these; largest elements with their positions, float32 and int64, 0.0463 and 0.0673,
@@ -56,7 +76,7 @@ ACROSS_PLAIN, ACROSS_PLACED = (64, 32, 4, 3), (128, 16, 4, 3)
 # vectors do (H100, 256 rows of 65,535 in chunks: sum of bfloat16 0.0261 ms, with a chunk as one tile, 0.0213 by these,
 # any 0.0188 and 0.0157, positions of float32 and bfloat16 0.0395 and 0.0310, 0.0379 and 0.0245; but any and var of
 # bfloat16 of 8192 x 8192 0.0396 and 0.0627 by these, 0.0341 and 0.0569).
-REDUCED_NARROW, NARROW = (1024, 4), 2
+REDUCED_NARROW = 1024, 4
 # Elements of a thread in a row that is only reduced, from so many on (H200, sums of 67 M elements in rows of 8192 by 8
 # and by 16 warps: bfloat16 0.88 and 0.79 of eager's speed, float32 1.11 and 1.09), and that looks for a position.
 REDUCED, REDUCED_FROM = 16, (8192, 4096)
@@ -72,10 +92,7 @@ AGAIN = 8192, 32
 # (H100, softmax of 1024 rows of 131,073 float32: 0.60 ms, by turns of 8192 and 32 warps 0.80; of 4096 rows of 393,216
 # these are as fast).
 AGAIN_APART, APART_FROM = (2048, 8, 3), 1 << 17
-CROSSED = 8  # points along memory from which on an operand that rows cross is read by a tile with two sides
 STAGES, UNDER_WAY = 3, 48 << 10
-VECTOR = 16  # bytes that a thread moves at once
-TURNS = 1, 997  # two turns of a row that show where rows of unknown places begin
 PAIRS = frozenset(("argmax", "argmin", "squares"))  # accumulators of two values
 # Such rows of short code are faster with fewer warps than elements would fill, since less is said between warps.
 FEW, FEW_FROM, FEW_TO = 4, 2048, 4096
@@ -155,7 +172,7 @@ def choose(
         blocks = replace(blocks, warps=choice.warps, stages=choice.stages)
     numbers = {number.symbol for number in kernel.numbers}
     loops = [loop for loop in _vector_loops(kernel.body) if id(loop) in blocks.loops]
-    if blocks.form == "across" and not fitted and not _is_aligned(loops):
+    if blocks.form == "across" and not fitted and not are_aligned(loops):
         blocks = replace(blocks, stages=1)
     held = [loop for loop in loops if not blocks.loops[id(loop)].whole and _is_product(loop.extent, numbers)]
     fits = (loop for loop in held if 0 < estimate(loop.extent, hints) <= blocks.loops[id(loop)].block)
@@ -168,145 +185,227 @@ def _is_product(extent: Expr, numbers: set[Symbol]) -> bool:
 
 def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Choice | None) -> Blocks:
     parallel = next((s for s in kernel.body if isinstance(s, Loop) and s.kind.parallel), None)
-    body = parallel.body if parallel is not None else kernel.body
-    vectors = list(_vectors(body))
-    rows = max(1, estimate(kernel.extent, hints)) if parallel is not None else 1
+    vectors = list(_vectors(parallel.body if parallel is not None else kernel.body))
     if any(depth == 2 for _, depth in vectors):
         return _two_dimensional(vectors, hints, min(per_thread(kernel, MASKED[2]), _run_share(kernel)))
-    loops = [loop for loop, _ in vectors]
-    if not loops:
-        return _one_dimensional(kernel, parallel, rows, share, choice)
-    longest = max(max(1, estimate(loop.extent, hints)) for loop in loops)
-    most = [upper(loop.extent) for loop in loops]
-    fits = all(bound is not None and bound <= ROW for bound in most)
-    short = longest <= ROW * share // 8
-    again = len(loops) > 1 and _is_read_again(loops)
-    pairs = {s.op for s in statements(kernel.body) if isinstance(s, Accumulator)} & PAIRS
-    heavy, placed = bool(pairs), bool(pairs - {"squares"})
-    held = share // 2 if heavy else share  # accumulators of two values leave registers for half as many elements
-    turn, turners = AGAIN if again else TURN_PLACED if placed else TURN_SQUARES if heavy else TURN
-    apart_rows = again and not heavy and longest >= APART_FROM and longest % VECTOR != 0
-    if apart_rows:
-        turn, turners = AGAIN_APART[:2]
-    turn = max(1, turn * share // 8)
-    width = power(max(bound or 1 for bound in most) if fits else longest) if fits or short else turn
-    scans = any(isinstance(s, Accumulator) and s.running for s in statements(body))
-    whole_row, width = width, min(width, SCANNED) if scans else width
-    points = 1
-    across = parallel is not None and (is_across(kernel, parallel, loops) or _crosses(parallel, loops, hints))
-    reduces = len(loops) == 1 and not across and not _stores(loops)
-    long = reduces and width > REDUCED_LONG[0] and _long_work(kernel) >= REDUCED_WORK
-    narrow = reduces and width > REDUCED_NARROW[0] and (placed or _is_narrow(loops)) and _are_odd(loops, hints)
-    plain = across and parallel is not None and choice is None and _is_plain(parallel, loops, hints) and not scans
-    if choice is not None:
-        points, width = choice.points, choice.width
-    elif long or narrow:
-        width = REDUCED_LONG[0] if long else REDUCED_NARROW[0]
-    elif across and parallel is not None:
-        lanes = _lanes(parallel, hints)
-        full = power(lanes) >= ACROSS[0] and _shows_neighbours(parallel, hints)
-        wide = full and not heavy and _is_wide(loops)
-        columns, deep = ACROSS_WIDE if wide else ACROSS
-        if scans:
-            columns, turn = SCANNED_ACROSS if full else SCANNED_APART
-        if plain and (placed or not wide):
-            columns, deep = (ACROSS_PLACED if placed else ACROSS_PLAIN)[:2]
+    rows = Rows(kernel, parallel, tuple(loop for loop, _ in vectors), hints, share)
+    if not rows.loops:
+        return _one_dimensional(kernel, parallel, rows.count, share, choice)
+    tile = Tile(choice.points, choice.width, rows.held) if choice is not None else _row_tile(rows)
+    points = min(tile.points, power(rows.count))
+    return _blocks_of_rows(rows, points, tile) if points > 1 else _blocks_of_a_row(rows, tile.width)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A nest in which each point of the ``parallel`` axis, if there is one, has the vector ``loops``: a row of memory,
+    or what lies across it. A thread should hold ``share`` elements of each value.
+    """
+
+    kernel: Kernel
+    parallel: Loop | None
+    loops: tuple[Loop, ...]
+    hints: Mapping[Symbol, int]
+    share: int
+
+    @cached_property
+    def count(self) -> int:
+        """How many there are, as recorded."""
+        return max(1, estimate(self.kernel.extent, self.hints)) if self.parallel is not None else 1
+
+    @cached_property
+    def longest(self) -> int:
+        """The elements of the longest loop, as recorded."""
+        return max(max(1, estimate(loop.extent, self.hints)) for loop in self.loops)
+
+    @cached_property
+    def bound(self) -> int | None:
+        """Elements that no loop has more of, if they surely fit a tile."""
+        most = [upper(loop.extent) for loop in self.loops]
+        bounds = [bound for bound in most if bound is not None and bound <= ROW]
+        return max(bound or 1 for bound in bounds) if len(bounds) == len(most) else None
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether one tile holds all elements of a row."""
+        return self.bound is not None or self.longest <= ROW * self.share // 8
+
+    @cached_property
+    def accumulators(self) -> tuple[Accumulator, ...]:
+        """What the loops feed."""
+        body = self.parallel.body if self.parallel is not None else self.kernel.body
+        return tuple(s for s in statements(body) if isinstance(s, Accumulator))
+
+    @cached_property
+    def pairs(self) -> set[str]:
+        """The operations of accumulators that are two values."""
+        return {s.op for s in statements(self.kernel.body) if isinstance(s, Accumulator)} & PAIRS
+
+    @property
+    def placed(self) -> bool:
+        """Whether a position is looked for."""
+        return bool(self.pairs - {"squares"})
+
+    @property
+    def held(self) -> int:
+        """Elements of a thread: accumulators of two values leave registers for half as many."""
+        return self.share // 2 if self.pairs else self.share
+
+    @cached_property
+    def scans(self) -> bool:
+        """Whether results so far are written."""
+        return any(each.running for each in self.accumulators)
+
+    @cached_property
+    def again(self) -> bool:
+        """Whether two loops read the same."""
+        return len(self.loops) > 1 and are_read_again(self.loops)
+
+    @cached_property
+    def apart(self) -> bool:
+        """Whether rows that are read again leave the second-level cache and begin where no vector does."""
+        return self.again and not self.pairs and self.longest >= APART_FROM and self.longest % VECTOR != 0
+
+    @cached_property
+    def turn(self) -> tuple[int, int]:
+        """The elements of a turn of a row that no tile holds, and its warps."""
+        if self.apart:
+            turn, turners = AGAIN_APART[:2]
+        elif self.again:
+            turn, turners = AGAIN
         else:
-            plain = False
-        points = min(columns, power(lanes))
-        while points > 8 and -(-rows // points) < BUSY // 4:
-            points //= 2
-        apart = not heavy and not plain and not _is_aligned(loops) and _loads(loops) == 1
-        high = ACROSS_APART if (apart and not full) or (again and power(longest) <= ACROSS_HELD) else deep
-        width = min(width, high * max(1, ACROSS[0] // max(8, power(lanes))))
-        held = ALONE_APART * share // 16 if apart and full and not wide else held
-        if scans:
-            width, held = min(whole_row, max(1, turn * share // 8 // points)), share
-    elif parallel is not None and not (scans and width == SCANNED and longest % VECTOR):
-        while points * 2 * width <= TILE * share // 8 and -(-rows // (points * 2)) >= BUSY and points < 64:
-            points *= 2
-    points = min(points, power(rows))
-    # One block for all loops: an accumulator that one of them feeds is a tile like any other.
-    dimensions = {id(loop): Dimension(int(points > 1), width, _fits(loop, width)) for loop in loops}
-    form = "across" if across else "rows"
-    if points > 1:
-        assert parallel is not None
-        count = warps(points * width, 2 * held if across else share)
-        whole = plain and points * width == ACROSS_PLAIN[0] * ACROSS_PLAIN[1]
-        overlap = across and longest > width and _is_aligned(loops)
-        stages = _stages(loops, points * width) if overlap else 1
-        if whole and longest > width:
-            count, stages = ACROSS_PLAIN[2:]
-        shape = (points, width)
-        # Tiles lie as memory does. But where Triton cannot see which elements are neighbours, neighbouring threads go
-        # along the first dimension: 16 x 4096 x 4095 float32 over the middle takes 0.42 ms with the columns first, 0.52
-        # with them last (H100).
-        steady = _steady(parallel, points, hints) if across and _repays(parallel, loops, hints) else frozenset()
-        last = overlap or (across and (bool(steady) or _shows_neighbours(parallel, hints)))
-        if last:
-            shape = (width, points)
-            dimensions = {loop: replace(dimension, place=0) for loop, dimension in dimensions.items()}
-        dimensions[id(parallel)] = Dimension(int(last), points, False)
-        return Blocks(
-            points, 2, dimensions, count, shape, form=form, longest=longest, stages=stages, steady=steady
+            turn, turners = TURN_PLACED if self.placed else TURN_SQUARES if self.pairs else TURN
+        return max(1, turn * self.share // 8), turners
+
+    @cached_property
+    def row(self) -> int:
+        """The elements of a tile that holds a row, or a turn of it."""
+        return power(self.bound if self.bound is not None else self.longest) if self.whole else self.turn[0]
+
+    @property
+    def width(self) -> int:
+        """The same, of which scans take fewer at once."""
+        return min(self.row, SCANNED) if self.scans else self.row
+
+    @cached_property
+    def across(self) -> bool:
+        """Whether the loops go across memory."""
+        parallel, loops = self.parallel, self.loops
+        return parallel is not None and (
+            is_across(self.kernel, parallel, loops) or crosses(parallel, loops, self.hints)
         )
-    reduced = width >= REDUCED_FROM[placed] and len(loops) == 1 and not _stores(loops)
-    share = REDUCED * share // 8 if reduced else share
+
+    @cached_property
+    def reduced(self) -> tuple[int, int] | None:
+        """The elements of a turn and the warps of a row that is only reduced, by long code, or at odd places."""
+        if len(self.loops) != 1 or self.across or stores(self.loops):
+            return None
+        if self.width > REDUCED_LONG[0] and _long_work(self.kernel) >= REDUCED_WORK:
+            return REDUCED_LONG
+        small = self.placed or are_narrow(self.loops)
+        return REDUCED_NARROW if self.width > REDUCED_NARROW[0] and small and are_odd(self.loops, self.hints) else None
+
+
+class Tile(NamedTuple):
+    """Points of the parallel axis, elements of a row, and those of a thread; ``plain`` is ACROSS_PLAIN's or
+    ACROSS_PLACED's.
+    """
+
+    points: int
+    width: int
+    held: int
+    plain: bool = False
+
+
+def _row_tile(rows: Rows) -> Tile:
+    if rows.reduced is not None:
+        return Tile(1, rows.reduced[0], rows.held)
+    parallel, width, points = rows.parallel, rows.width, 1
+    if parallel is not None and rows.across:
+        return _tile_across(rows, parallel)
+    if parallel is not None and not (rows.scans and width == SCANNED and rows.longest % VECTOR):
+        while points * 2 * width <= TILE * rows.share // 8 and -(-rows.count // (points * 2)) >= BUSY and points < 64:
+            points *= 2
+    return Tile(points, width, rows.held)
+
+
+def _tile_across(rows: Rows, parallel: Loop) -> Tile:
+    """Neighbours of the parallel axis by turns of what lies across memory."""
+    loops, hints, beside = rows.loops, rows.hints, lanes(parallel, rows.hints)
+    full = power(beside) >= ACROSS[0] and shows_neighbours(parallel, hints)
+    wide = full and not rows.pairs and are_wide(loops)
+    plain = not rows.scans and (rows.placed or not wide) and _is_plain(parallel, loops, hints)
+    columns, deep = ACROSS_WIDE if wide else ACROSS
+    turn = rows.turn[0]
+    if rows.scans:
+        columns, turn = SCANNED_ACROSS if full else SCANNED_APART
+    if plain:
+        columns, deep = (ACROSS_PLACED if rows.placed else ACROSS_PLAIN)[:2]
+    points = min(columns, power(beside))
+    while points > 8 and -(-rows.count // points) < BUSY // 4:
+        points //= 2
+    if rows.scans:
+        return Tile(points, min(rows.row, max(1, turn * rows.share // 8 // points)), rows.share)
+    alone = not rows.pairs and not plain and not are_aligned(loops) and loads_of(loops) == 1
+    high = ACROSS_APART if (alone and not full) or (rows.again and power(rows.longest) <= ACROSS_HELD) else deep
+    width = min(rows.width, high * max(1, ACROSS[0] // max(8, power(beside))))
+    held = ALONE_APART * rows.share // 16 if alone and full and not wide else rows.held
+    return Tile(points, width, held, plain)
+
+
+def _blocks_of_rows(rows: Rows, points: int, tile: Tile) -> Blocks:
+    """Tiles of several points of the parallel axis."""
+    parallel, loops, hints, width = rows.parallel, rows.loops, rows.hints, tile.width
+    assert parallel is not None
+    count = warps(points * width, 2 * tile.held if rows.across else rows.share)
+    overlap = rows.across and rows.longest > width and are_aligned(loops)
+    stages = _stages(loops, points * width) if overlap else 1
+    if tile.plain and points * width == ACROSS_PLAIN[0] * ACROSS_PLAIN[1] and rows.longest > width:
+        count, stages = ACROSS_PLAIN[2:]
+    # Tiles lie as memory does. But where Triton cannot see which elements are neighbours, neighbouring threads go
+    # along the first dimension: 16 x 4096 x 4095 float32 over the middle takes 0.42 ms with the columns first, 0.52
+    # with them last (H100).
+    steady = steady_numbers(parallel, points, hints) if rows.across and repays(parallel, loops, hints) else frozenset()
+    last = overlap or (rows.across and (bool(steady) or shows_neighbours(parallel, hints)))
+    # One block for all loops: an accumulator that one of them feeds is a tile like any other.
+    dimensions = {id(loop): Dimension(int(not last), width, _fits(loop, width)) for loop in loops}
+    dimensions[id(parallel)] = Dimension(int(last), points, False)
+    form = "across" if rows.across else "rows"
+    shape = (width, points) if last else (points, width)
+    return Blocks(
+        points, 2, dimensions, count, shape, form=form, longest=rows.longest, stages=stages, steady=steady
+    )
+
+
+def _blocks_of_a_row(rows: Rows, width: int) -> Blocks:
+    """Tiles of one point of the parallel axis, or of all there is."""
+    loops, longest, share = rows.loops, rows.longest, rows.share
+    if width >= REDUCED_FROM[rows.placed] and len(loops) == 1 and not stores(loops):
+        share = REDUCED * share // 8
     count = FEW if FEW_FROM <= width <= FEW_TO and share == A_THREAD[0][1] else warps(width, share)
-    if scans:
+    if rows.scans:
         count = warps(width, 2 * share if longest % VECTOR and longest <= width else share)
-    elif long or narrow:
-        count = REDUCED_LONG[1] if long else REDUCED_NARROW[1]
-    elif not (fits or short):
-        count = turners
-    stages = AGAIN_APART[2] if apart_rows and not (fits or short) else 1
+    elif rows.reduced is not None:
+        count = rows.reduced[1]
+    elif not rows.whole:
+        count = rows.turn[1]
+    stages = AGAIN_APART[2] if rows.apart and not rows.whole else 1
+    dimensions = {id(loop): Dimension(0, width, _fits(loop, width)) for loop in loops}
+    form = "across" if rows.across else "rows"
     return Blocks(1, 1, dimensions, count, (width,), form=form, longest=longest, stages=stages)
-
-
-def _is_narrow(loops: Sequence[Loop]) -> bool:
-    """Whether all that the loops load has elements of so few bytes that a vector is many of them."""
-    return all(value.dtype.size <= NARROW for value in values_of(loops) if isinstance(value, Load))
-
-
-def _are_odd(loops: Sequence[Loop], hints: Mapping[Symbol, int]) -> bool:
-    """Whether rows that loops load begin at places where no vectors do."""
-    loads = ((loop, value) for loop in loops for value in values_of(loop.body) if isinstance(value, Load))
-    return any(is_odd(value.index - loop.axis.expr, hints) for loop, value in loads)
-
-
-def is_odd(begin: Expr, hints: Mapping[Symbol, int]) -> bool:
-    """Whether a row of what the program counts begins where no half a vector of the narrowest elements does."""
-    unknown = begin.symbols - hints.keys()
-    return any(estimate(begin, {**hints, **dict.fromkeys(unknown, turn)}) % (VECTOR // 2) for turn in TURNS)
 
 
 def _is_plain(parallel: Loop, loops: Sequence[Loop], hints: Mapping[Symbol, int]) -> bool:
     """Whether one loop reduces one operand, which it reads along the parallel axis, in full tiles of it, by at least
     half a vector at the recorded sizes.
     """
-    if len(loops) != 1 or _stores(loops) or _loads(loops) != 1 or power(_lanes(parallel, hints)) < ACROSS[0]:
+    if len(loops) != 1 or stores(loops) or loads_of(loops) != 1 or power(lanes(parallel, hints)) < ACROSS[0]:
         return False
-    _, *decoded = _steps_with(parallel).values()
+    _, *decoded = steps_with(parallel).values()
     (load,) = {(v.dtype.size, v.index) for v in values_of(loops) if isinstance(v, Load)}
     size, step = load[0], load[1].coefficient(loops[0].axis)
     lengths = [estimate(extent, hints) for extent in (*decoded, *(() if step is None else (step,)))]
     return step is not None and all(length * size % max(VECTOR // 2, 2 * size) == 0 for length in lengths)
-
-
-def _is_wide(loops: Sequence[Loop]) -> bool:
-    """Whether all that the loops load has elements of 8 bytes."""
-    return all(value.dtype.size >= WIDE for value in values_of(loops) if isinstance(value, Load))
-
-
-def _stores(loops: Sequence[Loop]) -> bool:
-    """Whether what the loops compute is written at each point."""
-    return any(isinstance(statement, Store) for statement in statements(loops))
-
-
-def _is_read_again(loops: Sequence[Loop]) -> bool:
-    """Whether two loops read one buffer."""
-    read = [{v.buffer for v in values_of(loop.body) if isinstance(v, Load)} for loop in loops]
-    return any(one & other for place, one in enumerate(read) for other in read[:place])
 
 
 def _stages(loops: Sequence[Loop], elements: int) -> int:
@@ -398,158 +497,3 @@ def warps(elements: int, share: int = 8) -> int:
     return max(1, min(8, wanted)) if wanted <= 16 else 16
 
 
-def is_across(kernel: Kernel, parallel: Loop, loops: Sequence[Loop]) -> bool:
-    """Whether most of what the vector loops read lies along the parallel axis in memory, and across theirs. What is the
-    same for neighbours of the parallel axis is little, and is asked where there is nothing else.
-    """
-    along = _steps_with(parallel)
-    inner = {loop.axis for loop in loops}
-    read = [v.index for v in values_of(parallel.body) if isinstance(v, Load) and v.index.symbols & inner]
-    large = [index for index in read if index.symbols & along.keys()] or read
-    return sum(_is_along(index, inner) - _is_along(index, along.keys()) for index in large) < 0
-
-
-def _crosses(parallel: Loop, loops: Sequence[Loop], hints: Mapping[Symbol, int]) -> bool:
-    """Whether one loop reads an operand across its memory that lies along enough points of the parallel axis, though
-    others lie along the loop: a tile with two sides reads each as it lies.
-    """
-    if len(loops) != 1 or _lanes(parallel, hints) < CROSSED:
-        return False
-    along, inner = _steps_with(parallel).keys(), {loops[0].axis}
-    read = {v.index for v in values_of(loops) if isinstance(v, Load) and v.index.symbols & inner}
-    return any(_is_along(index, along) and not _is_along(index, inner) for index in read)
-
-
-def _steps_with(parallel: Loop) -> dict[Symbol, Expr]:
-    """The parallel axis and the positions that grow by one with it, with how often they do before they begin anew."""
-    periods = {parallel.axis: parallel.extent}
-    for statement in statements(parallel.body):
-        if isinstance(statement, Let) and isinstance(statement.value, Index):
-            terms = statement.value.index.terms
-            if len(terms) == 1 and len(terms[0][0]) == 1 and terms[0][1] == 1:
-                atom = terms[0][0][0]
-                if isinstance(atom, Modulo) and _is_along(atom.left, periods.keys()):
-                    periods[Symbol(statement.name)] = atom.right
-    return periods
-
-
-def _lanes(parallel: Loop, hints: Mapping[Symbol, int]) -> int:
-    """How many points of the parallel axis, as recorded, are neighbours in memory where it counts more than one."""
-    whole, *decoded = _steps_with(parallel).values()
-    return max(1, *(estimate(extent, hints) for extent in decoded or [whole]))
-
-
-def _shows_neighbours(parallel: Loop, hints: Mapping[Symbol, int]) -> bool:
-    """Whether Triton sees which points of the parallel axis are neighbours in memory where they are decoded from it."""
-    _, *decoded = _steps_with(parallel).values()
-    return all(estimate(extent, hints) % VECTOR == 0 for extent in decoded)
-
-
-def _repays(parallel: Loop, loops: Sequence[Loop], hints: Mapping[Symbol, int]) -> bool:
-    """Whether it repays that quotients are one number: where columns are few, so that Triton sees neighbours no other
-    way (H200, argmax over the middle of 2 x 8 M x 4 float32, bfloat16 and int64 1.7, 1.9 and 1.6 times as fast), and
-    where something is read for each row of a turn. A plain sum of columns is not faster: its loads are the same, and
-    those of float32 and bfloat16 were ordered worse (max over the middle of 256 x 1024 x 256 0.66).
-    """
-    if _lanes(parallel, hints) < VECTOR:
-        return True
-    here = _steps_with(parallel).keys()
-    return any(isinstance(v, Load) and not v.index.symbols & here for v in values_of(loops))
-
-
-def _steady(parallel: Loop, points: int, hints: Mapping[Symbol, int]) -> frozenset[Symbol]:
-    """The numbers by which the parallel axis itself is divided, if all of them are multiples of ``points`` as recorded;
-    none where it is not divided, or by what is no number. Sums of layer norm's gradient of its weights read the mean of
-    each row once for 64 columns then, not 64 times.
-    """
-    axis, numbers = parallel.axis.expr, set[Symbol]()
-    for index in positions((parallel,)):
-        for atom in _divisions(index):
-            if atom.left is axis:
-                right = atom.right
-                number = next(iter(right.symbols)) if len(right.symbols) == 1 else None
-                if number is None or right is not number.expr or hints.get(number, 0) <= 0 or hints[number] % points:
-                    return frozenset()
-                numbers.add(number)
-    return frozenset(numbers)
-
-
-def _divisions(value: Expr) -> Iterator[Floordiv | Modulo]:
-    """The divisions in an expression."""
-    for atoms, _ in value.terms:
-        for atom in atoms:
-            if isinstance(atom, (Floordiv, Modulo)):
-                yield atom
-            if not isinstance(atom, Symbol):
-                assert isinstance(atom, (Floordiv, Modulo, Minimum, Maximum))
-                yield from _divisions(atom.left)
-                yield from _divisions(atom.right)
-
-
-def _loads(loops: Sequence[Loop]) -> int:
-    """How many different elements a turn loads at each point."""
-    return len({(value.buffer, value.index) for value in values_of(loops) if isinstance(value, Load)})
-
-
-def _is_aligned(loops: Sequence[Loop]) -> bool:
-    """Whether surely each turn of the loops moves every load by whole vectors. Where it does not, turns that overlap
-    write single words across the banks of shared memory: eight times slower than turns that wait (128 x 4096 x 4095
-    float32 over the middle, H100: 17.4 and 3.2 ms; with 4096 for 4095 both 2.8).
-    """
-    for loop in loops:
-        for value in values_of(loop.body):
-            if isinstance(value, Load):
-                step = value.index.coefficient(loop.axis)
-                if step is None or step.constant is None or step.constant * value.dtype.size % VECTOR:
-                    return False
-    return True
-
-
-def _is_along(index: Expr, axes: Set[Symbol]) -> bool:
-    for axis in axes & index.symbols:
-        slope = index.coefficient(axis)
-        if slope is not None and slope.constant == 1:
-            return True
-    return False
-
-
-def power(value: int) -> int:
-    """The least power of two that is not below ``value``."""
-    return 1 << max(0, value - 1).bit_length()
-
-
-def upper(extent: Expr) -> int | None:
-    """A bound of an extent that holds for any sizes, if its form gives one."""
-    if extent.constant is not None:
-        return extent.constant
-    if len(extent.terms) == 1 and extent.terms[0][1] == 1 and len(extent.terms[0][0]) == 1:
-        atom = extent.terms[0][0][0]
-        if isinstance(atom, Minimum):
-            bounds = [bound for bound in (upper(atom.left), upper(atom.right)) if bound is not None]
-            return min(bounds) if bounds else None
-    return None
-
-
-def estimate(value: Expr, hints: Mapping[Symbol, int]) -> int:
-    """The value for the recorded numbers, where positions inside the kernel count as 0."""
-    total = 0
-    for atoms, factor in value.terms:
-        for atom in atoms:
-            factor *= _estimate_atom(atom, hints)
-        total += factor
-    return total
-
-
-def _estimate_atom(atom: Atom, hints: Mapping[Symbol, int]) -> int:
-    if isinstance(atom, Symbol):
-        return hints.get(atom, 0)
-    assert isinstance(atom, (Floordiv, Modulo, Minimum, Maximum))
-    left, right = estimate(atom.left, hints), estimate(atom.right, hints)
-    match atom:
-        case Floordiv():
-            return left // right if right else 0
-        case Modulo():
-            return left % right if right else 0
-        case Minimum():
-            return min(left, right)
-    return max(left, right)

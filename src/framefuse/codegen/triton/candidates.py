@@ -7,7 +7,8 @@ from itertools import zip_longest
 
 from framefuse.codegen.optimise import optimised
 from framefuse.codegen.specialisation import Choice, Hints
-from framefuse.codegen.triton.blocks import ROW, STAGES, WARP, Blocks, choose, estimate, per_thread, power
+from framefuse.codegen.triton.blocks import ROW, STAGES, WARP, Blocks, choose, per_thread
+from framefuse.codegen.triton.estimates import estimate, power
 from framefuse.codegen.triton.products import choices
 from framefuse.ir.loops import Check, Kernel
 from framefuse.ir.loops.walk import statements

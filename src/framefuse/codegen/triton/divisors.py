@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from framefuse.codegen.triton.blocks import Blocks, estimate
+from framefuse.codegen.triton.blocks import Blocks
+from framefuse.codegen.triton.estimates import estimate
 from framefuse.ir.loops import Kernel, Loop, LoopKind
 from framefuse.ir.loops.walk import positions, statements
 from framefuse.ir.numbers import Expr, Floordiv, Modulo, Symbol

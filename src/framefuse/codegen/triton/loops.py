@@ -9,9 +9,10 @@ from typing import Any
 
 from framefuse.codegen.optimise import Optimised
 from framefuse.codegen.triton import reductions, squares
-from framefuse.codegen.triton.blocks import Blocks, Dimension, upper
+from framefuse.codegen.triton.blocks import Blocks, Dimension
 from framefuse.codegen.triton.builder import TYPES, Builder, Tile
 from framefuse.codegen.triton.casts import cast
+from framefuse.codegen.triton.estimates import upper
 from framefuse.codegen.triton.indices import Steady
 from framefuse.codegen.triton.odd_rows import Row
 from framefuse.codegen.triton.online import Pair, pairs

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from framefuse.codegen.triton.blocks import VECTOR, Blocks, is_odd
+from framefuse.codegen.triton.blocks import Blocks
 from framefuse.codegen.triton.builder import Builder
 from framefuse.codegen.triton.indices import Indices
+from framefuse.codegen.triton.row_reads import VECTOR, is_odd
 from framefuse.ir.loops import Accumulator, Kernel, Let, Load, Loop, Store
 from framefuse.ir.loops.walk import statements, values_of
 from framefuse.ir.numbers import Expr, Symbol

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from framefuse.codegen.optimise import Optimised, optimised
 from framefuse.codegen.specialisation import Choice, Specialisation
-from framefuse.codegen.triton.blocks import Blocks, estimate, power
+from framefuse.codegen.triton.blocks import Blocks
 from framefuse.codegen.triton.builder import TYPES, Builder, Tile
 from framefuse.codegen.triton.emitter import IMPORTS, Module, function_name
+from framefuse.codegen.triton.estimates import estimate, power
 from framefuse.codegen.triton.full_tiles import STEP
 from framefuse.codegen.triton.loops import Loops
 from framefuse.codegen.triton.values import Values

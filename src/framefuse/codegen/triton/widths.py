@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from framefuse.codegen.triton.blocks import estimate
+from framefuse.codegen.triton.estimates import estimate
 from framefuse.ir.loops import Index, Kernel, Let, Loop
 from framefuse.ir.loops.walk import positions, statements
 from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Symbol, expr, maximum

@@ -7,7 +7,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from framefuse.codegen.triton.blocks import Blocks, estimate
+from framefuse.codegen.triton.blocks import Blocks
+from framefuse.codegen.triton.estimates import estimate
 from framefuse.ir.loops import Kernel, Load
 from framefuse.ir.loops.walk import values_of
 from framefuse.ir.numbers import Expr, Symbol, expr
