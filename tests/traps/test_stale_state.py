@@ -32,7 +32,7 @@ def _flip_then_sum(a, b):
     return (b * 2).sum(), b * 2
 
 
-@trap(traces=1, hits=3)
+@trap(traces=2, hits=4)
 def inputs_alias_on_a_later_call(compiled):
     f = compiled(_flip_then_sum)
     for _ in range(3):
@@ -143,7 +143,7 @@ def a_parameter_tied_to_another_later(compiled):
         yield f(ones(3)), model.a, model.b
 
 
-@trap(traces=1, hits=2)
+@trap(traces=2, hits=2)
 def a_parameter_whose_data_becomes_that_of_another(compiled):
     model = Scaled()
     f = compiled(model)
