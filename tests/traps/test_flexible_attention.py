@@ -155,7 +155,7 @@ def a_mask_that_is_given_back(compiled: Any) -> Iterator[Any]:
 
 @TABLE.trap(traces=1, hits=2)
 def a_mask_of_scores_and_a_part_of_a_mask(compiled: Any) -> Iterator[Any]:
-    whole = create_block_mask(lambda b, h, i, j: i >= j, None, None, 16, 16, device="cpu")
+    whole = create_block_mask(lambda b, h, i, j: i >= j, None, None, 16, 16, device="cpu", BLOCK_SIZE=8)
 
     def f(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, last: torch.Tensor) -> Any:
         dense = create_mask(lambda s, b, h, i, j: torch.where(i >= j, s, -torch.inf), 1, 3, 8, 8, device="cpu")

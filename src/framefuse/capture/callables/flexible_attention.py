@@ -110,10 +110,13 @@ def dense_to_ordered(dense_mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
     return dense.sum(dim=-1).to(torch.int32, memory_format=plain), columns.to(torch.int32, memory_format=plain)
 
 
-def ordered_to_dense(num_blocks_in_row: torch.Tensor, col_indices: torch.Tensor, num_cols: int) -> torch.Tensor:
+def ordered_to_dense(
+    num_blocks_in_row: torch.Tensor, col_indices: torch.Tensor, num_cols: int | None = None
+) -> torch.Tensor:
     """Ones where rows of blocks have a block, found by comparing, which goes where nobody reads it: a write at
-    positions is kept, since it may raise.
+    positions is kept, since it may raise. Before torch 2.12 columns are as many as indices.
     """
+    num_cols = col_indices.shape[-1] if num_cols is None else num_cols
     there = torch.arange(col_indices.shape[-1], device=col_indices.device) < num_blocks_in_row.unsqueeze(-1)
     columns = torch.arange(num_cols, device=col_indices.device)
     return ((col_indices.unsqueeze(-1) == columns) & there.unsqueeze(-1)).any(-2).to(torch.int32)
