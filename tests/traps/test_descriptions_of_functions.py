@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import typing
 
 import torch
 from tests.traps.trap import Table, Trap, hold
@@ -82,6 +83,21 @@ def defaults_and_annotations_of_a_signature(compiled):
         ),
         compiled,
         read,
+    )
+
+
+@trap(traces=5, hits=5)
+def annotations_that_are_asked_for(compiled):
+    class Described:
+        a: int
+
+    yield from inputs(
+        (
+            lambda: Described.__annotations__.update(b=int),
+            lambda: Described.__annotations__.update(c=int),
+        ),
+        compiled,
+        lambda x: x * len(typing.get_type_hints(Described)) + len(inspect.get_annotations(Described)),
     )
 
 

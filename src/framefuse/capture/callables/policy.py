@@ -96,7 +96,7 @@ def _of_python(
         return "collective" if id(target) in collectives.COLLECTIVES else "torch"
     if module.partition(".")[0] == "torch":
         return None if target in HANGS_HOOKS and _may_hang(recorder, target, args) else "torch"
-    return "pure" if module in leaves.PURE_MODULES else None
+    return "pure" if module in leaves.PURE_MODULES and target not in leaves.READING_ELSEWHERE else None
 
 
 def _may_hang(recorder: Recorder, target: Value, args: Arguments) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import collections
 import inspect
 import itertools
+import posixpath
 import re
 import types
+import typing
 from pathlib import Path
 
 import torch
@@ -219,6 +221,11 @@ PURE_MODULES = frozenset(
     "inspect typing enum abc dataclasses re numbers string posixpath packaging typing_extensions packaging.version "
     "_collections_abc _abc _struct fractions re._compiler re._parser".split()
 )
+# Of these, the functions that read what no fact holds: files, the folder of the process, its environment, annotations.
+READING_ELSEWHERE: frozenset[Value] = frozenset((
+    posixpath.abspath, posixpath.realpath, posixpath.relpath, posixpath.expanduser, posixpath.expandvars,
+    posixpath.islink, posixpath.ismount, posixpath.lexists, typing.get_type_hints, inspect.get_annotations,
+))  # fmt: skip
 # Of these, those whose functions look into the arguments that they are given.
 LOOKING_INSIDE = frozenset(("dataclasses", "inspect", "string", "numbers", "fractions", "json", "re"))
 PURE_TYPES = (

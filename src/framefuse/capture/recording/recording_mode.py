@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from types import FunctionType
+from types import FunctionType, MethodWrapperType
 
 import torch
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, handle_torch_function
 from torch.utils._device import _device_constructors
 
 from framefuse.capture.facts.questions import Question, answered
@@ -51,8 +51,11 @@ class RecordingMode(TorchFunctionMode):
             return recorder.transformed.call(func, args, kwargs)
         if self.device is not None and kwargs.get("device") is None and func in _device_constructors():
             kwargs = {**kwargs, "device": self.device}
-        if type(func) is FunctionType and not _of_torch(func.__globals__):
-            func = _asked(func, recorder.called)
+        if type(func) is FunctionType:
+            if not _of_torch(func.__globals__):
+                func = _asked(func, recorder.called)
+        elif type(func) is MethodWrapperType and type(func.__self__) is property:
+            func = _replaced(func.__self__).__get__
         name = call_name(func)
         answer = ANSWERS.get(name)
         if answer is not None:
@@ -81,9 +84,12 @@ def _of_torch(names: dict[str, Value]) -> bool:
 
 
 def _asked(func: Function, called: Function | None) -> Function:
-    """The Python function of torch that asks this mode, often the one that the program called. It gives what its own
-    name stands for, which is a function of the program where that has put one around it.
+    """The function of torch that asks this mode, often the one that the program called. It gives what its own name
+    stands for, which is a function of the program where that has put one around it.
     """
+    if sys._getframe(2).f_code is not handle_torch_function.__code__:  # a method of C asks
+        own: Function = _replaced(func)
+        return own
     asking = sys._getframe(3)  # behind handle_torch_function, the mode and its caller here
     code = asking.f_code
     if code is func.__code__ or not _of_torch(asking.f_globals) or code.co_freevars:
@@ -91,3 +97,9 @@ def _asked(func: Function, called: Function | None) -> Function:
     if called is not None and called.__code__ is code:
         return called
     return FunctionType(code, asking.f_globals, code.co_name)
+
+
+def _replaced(attribute: Value) -> Value:
+    """The method or property of C that stands under the name under which the program set this one on tensors."""
+    names = [name for name, value in vars(torch.Tensor).items() if value is attribute]
+    return next((own for own in map(vars(torch._C.TensorBase).get, names) if own is not None), attribute)
