@@ -347,7 +347,7 @@ def near_asinh(x):
     a = tl.abs(x)
     far = a > 1e9
     y = tl.where(far, 1.0, a)
-    y = tl.fma(y, y / (1.0 + tl.sqrt(tl.fma(y, y, 1.0))), y)
+    y = tl.fma(y, y / (1.0 + tl.sqrt_rn(tl.fma(y, y, 1.0))), y)
     result = near_log1p(tl.where(far, a, y))
     return copysign(tl.where(far, result + 0.693147181, result), x)
 
@@ -357,7 +357,7 @@ def near_acosh(x):
     """To six digits: log(x + sqrt(x * x - 1)), of what is large log(2 x); NaN below 1."""
     far = x > 1e9
     t = tl.where(far, 1.0, x - 1.0)
-    result = near_log1p(tl.where(far, x, t + tl.sqrt(tl.fma(t, t, t + t))))
+    result = near_log1p(tl.where(far, x, t + tl.sqrt_rn(tl.fma(t, t, t + t))))
     return tl.where(x < 1.0, float("nan"), tl.where(far, result + 0.693147181, result))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from framefuse.fuse import costs
 from framefuse.fuse.memory.draft import Draft
@@ -104,14 +103,14 @@ class _Sizes:
 
 def _of_any_sizes(items: Sequence[Item], rule_of: Callable[[str], Rule]) -> list[Item]:
     """Kernels of one form take the constants in which they differ as numbers, where there are many of them."""
-    alike: dict[tuple[Any, ...], dict[Key, Kernel]] = {}
+    alike: dict[tuple[Rule, Hashable], dict[Key, Kernel]] = {}
     for item in items:
         if isinstance(item, RunKernel) and item.kernel.product is None:
             kernel = item.kernel
-            outside = rule_of(item.device), kernel.buffers, kernel.numbers, kernel.exact, len(kernel.body)
-            alike.setdefault(outside, {}).setdefault(key_of(kernel), kernel)
+            outside = kernel.buffers, kernel.numbers, kernel.exact, len(kernel.body)
+            alike.setdefault((rule_of(item.device), outside), {}).setdefault(key_of(kernel), kernel)
     general: Joined = {}
-    for (rule, *_), found in alike.items():
+    for (rule, _), found in alike.items():
         if len(found) >= rule.many:
             general |= _of_one_rule(found, rule)
     made: list[Item] = []
