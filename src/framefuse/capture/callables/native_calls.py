@@ -51,6 +51,7 @@ from framefuse.capture.program.natives import known_as
 from framefuse.capture.recording import collectives, element_reads, functional_collectives, number_results
 from framefuse.capture.recording.call_names import call_name, makes_leaf
 from framefuse.capture.recording.made_classes import enter_made
+from framefuse.capture.recording.numpy_calls import heed_errors, numbers_of_numpy
 from framefuse.ir.classes import as_torch_does, immutable
 from framefuse.ir.containers import elements
 from framefuse.ir.own_class import is_a
@@ -260,6 +261,8 @@ class Natives:
         if any(type(part) in TRACKED or is_nan(part) for part in (*args, *kwargs.values())):
             args = tuple([sought(part, holder) for part in args])
             kwargs = {key: plain_number(part) for key, part in kwargs.items()}
+        if numbers_of_numpy(target, args, kwargs):
+            heed_errors(recorder.sources, target, args, kwargs)
         return overheard(self.machine, target, lambda: self.handling(target, args, kwargs))
 
     def _hand_over(self, target: Value, args: Arguments, kwargs: Keywords) -> None:

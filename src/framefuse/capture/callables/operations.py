@@ -33,6 +33,7 @@ from framefuse.capture.program.iterators import NATIVE_ITERATORS
 from framefuse.capture.program.lookups import goes_by_index, is_measured, is_plain_sequence, python_method, type_get
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.program.services import Attempt
+from framefuse.capture.recording.numpy_calls import heed_errors, of_numbers
 from framefuse.ir.classes import immutable
 from framefuse.ir.native_warnings import Hearing
 from framefuse.ir.own_class import is_a
@@ -246,6 +247,8 @@ class Operations:
         if sources.knows(right):
             contents.guard_deep_contents(right)
         if "numpy" in (kind.__module__, other.__module__):  # whose C code warns
+            if of_numbers(left, right):
+                heed_errors(sources, function, (left, right), {})
             with Hearing(self.recorder.tell):
                 frame.stack.append(function(left, right))
         else:

@@ -7,16 +7,21 @@ import types
 import numpy as np
 
 from framefuse.capture.facts.atoms import ATOMS
+from framefuse.capture.facts.questions import Question, answered
+from framefuse.capture.facts.sources import Sources
 from framefuse.capture.program.leaves import NATIVE_KINDS
 from framefuse.ir.numpy_numbers import SCALARS, is_numpy_number
 from framefuse.ir.own_class import is_a
-from framefuse.ir.values import Arguments, Keywords, Value
+from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 # Functions of arrays that give one number for a sequence of numbers, or for one; others give arrays.
 OF_SEQUENCES = frozenset(
     getattr(np, name) for name in "prod sum max min amax amin mean round around clip ndim size".split()
 )
 METHODS = frozenset(("item", "astype", "__int__", "__float__", "__index__", "__bool__", "__abs__", "__round__"))
+
+# What NumPy does where a computation overflows, divides by zero or gives a NaN: nothing, a warning, an error.
+ERRORS = Question(lambda: " ".join(map(str, np.geterr().values())))
 
 
 def numbers_of_numpy(target: Value, args: Arguments, kwargs: Keywords) -> bool:
@@ -37,6 +42,22 @@ def numbers_of_numpy(target: Value, args: Arguments, kwargs: Keywords) -> bool:
     except TypeError:
         return False
     return known and bool(args) and all(_is_number(part) or _are_numbers(part) for part in args)
+
+
+def heed_errors(sources: Sources, target: Function, args: Arguments, kwargs: Keywords) -> None:
+    """States what NumPy does about errors where this computation of numbers, which is about to be made, has one."""
+    try:
+        with np.errstate(all="raise"):
+            target(*args, **kwargs)
+    except FloatingPointError:
+        answered(sources, ERRORS)
+    except Exception:  # the program's own call raises it
+        return
+
+
+def of_numbers(left: Value, right: Value) -> bool:
+    """Whether an operator between these two is NumPy's, of numbers alone."""
+    return (is_numpy_number(left) and _is_number(right)) or (is_numpy_number(right) and _is_number(left))
 
 
 def _is_number(value: Value) -> bool:
