@@ -17,6 +17,9 @@ PROGRAMS = {
     "expanduser": lambda: len(os.path.expanduser("~/part")),
     "expandvars": lambda: len(os.path.expandvars("$WEIGHTS/part")),
     "islink": lambda: 2 if os.path.islink("link") else 3,
+    "exists": lambda: 2 if os.path.exists("there") else 3,
+    "isfile": lambda: 2 if os.path.isfile("there") else 3,
+    "isdir": lambda: 2 if os.path.isdir("there") else 3,
     "lexists": lambda: 2 if os.path.lexists("link") else 3,
 }
 
@@ -33,6 +36,7 @@ def test_paths_of_the_process(name: str, tmp_path: Path, monkeypatch: pytest.Mon
             if folder == "a/bb":
                 (place / "link").unlink(missing_ok=True)
                 (place / "link").symlink_to("nowhere")
+                (place / "there").touch()
             monkeypatch.chdir(place)
             monkeypatch.setenv("HOME", str(place))
             monkeypatch.setenv("WEIGHTS", folder)

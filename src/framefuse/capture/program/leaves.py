@@ -34,8 +34,8 @@ INTERPRETED_TORCH = (
 )  # fmt: skip
 INTERPRETED_ALONE = ("torch.nn.attention",)  # not what lies below: it sets which kernels attention may choose
 NATIVE_MODULES = frozenset(
-    "torch numpy logging warnings re inspect importlib typing enum abc posixpath threading packaging sys string "
-    "json weakref _weakrefset io tokenize "
+    "torch numpy logging warnings re inspect importlib typing enum abc posixpath genericpath threading packaging sys "
+    "string json weakref _weakrefset io tokenize "
     "linecache traceback random fractions numbers typing_extensions ast dis dataclasses subprocess pathlib tempfile "
     "pickle copyreg time "
     "datetime decimal statistics shutil socket ssl unittest pytest _pytest pluggy asyncio concurrent "
