@@ -36,6 +36,21 @@ def names_of_a_class(compiled):
 
 
 @trap(traces=3, hits=3)
+def texts_of_a_class_and_a_function(compiled):
+    class Named:
+        pass
+
+    def named():
+        pass
+
+    yield from inputs(
+        (lambda: setattr(Named, "__qualname__", "The longest"), lambda: setattr(named, "__qualname__", "Longer")),
+        compiled,
+        lambda x: x * len(f"{Named}") + len(str([named]).partition(" at ")[0]),
+    )
+
+
+@trap(traces=3, hits=3)
 def a_signature_that_is_set(compiled):
     def described(a, b):
         return a, b

@@ -50,6 +50,8 @@ def shown(machine: Machine, value: Value, depth: int = 0) -> None:
     if kind in ATOMS or kind in TRACKED or is_a(value, (torch.Tensor, *CODE_LIKE)) or depth > DEPTH:
         if is_a(value, NAMING_ADDRESSES):
             machine.recorder.sources.tie()
+        if is_a(value, (types.FunctionType, type)):  # the text names it by what it is called now
+            machine.recorder.sources.read(value, "getattr", "__qualname__", value.__qualname__)
         return
     sources, contents = machine.recorder.sources, machine.recorder.contents
     if is_a(value, CONTAINERS) and all(python_method(kind, name) is None for name in TEXTS):
