@@ -14,6 +14,7 @@ READS = {
     "to": lambda x: x.to(torch.float64),
     "mul_": lambda x: x.clone().mul_(2),
     "__getitem__": lambda x: x[0] + 1,
+    "unflatten": lambda x: x.unflatten(0, (2, 1)),
     "T": lambda x: x.T + 1,
 }
 

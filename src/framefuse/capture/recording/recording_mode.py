@@ -92,10 +92,10 @@ def _asked(func: Function, called: Function | None) -> Function:
         return own
     asking = sys._getframe(3)  # behind handle_torch_function, the mode and its caller here
     code = asking.f_code
-    if code is func.__code__ or not _of_torch(asking.f_globals) or code.co_freevars:
-        return func
     if called is not None and called.__code__ is code:
         return called
+    if code is func.__code__ or not _of_torch(asking.f_globals) or code.co_freevars:
+        return func
     return FunctionType(code, asking.f_globals, code.co_name)
 
 
