@@ -1,4 +1,4 @@
-"""Says which values a torch call has written: by the counts of writes that torch keeps, and by what the call is."""
+"""Says which values a torch call has written, by the counts torch keeps and by what the call is, and from where."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
     rows = Rows(kernel, parallel, tuple(loop for loop, _ in vectors), hints, share)
     if not rows.loops:
         return _one_dimensional(kernel, parallel, rows.count, share, choice)
-    tile = Tile(choice.points, choice.width, rows.held) if choice is not None else _row_tile(rows)
+    tile = RowTile(choice.points, choice.width, rows.held) if choice is not None else _row_tile(rows)
     points = min(tile.points, power(rows.count))
     return _blocks_of_rows(rows, points, tile) if points > 1 else _blocks_of_a_row(rows, tile.width)
 
@@ -306,7 +306,7 @@ class Rows:
         return REDUCED_NARROW if self.width > REDUCED_NARROW[0] and small and are_odd(self.loops, self.hints) else None
 
 
-class Tile(NamedTuple):
+class RowTile(NamedTuple):
     """Points of the parallel axis, elements of a row, and those of a thread; ``plain`` is ACROSS_PLAIN's or
     ACROSS_PLACED's.
     """
@@ -317,19 +317,19 @@ class Tile(NamedTuple):
     plain: bool = False
 
 
-def _row_tile(rows: Rows) -> Tile:
+def _row_tile(rows: Rows) -> RowTile:
     if rows.reduced is not None:
-        return Tile(1, rows.reduced[0], rows.held)
+        return RowTile(1, rows.reduced[0], rows.held)
     parallel, width, points = rows.parallel, rows.width, 1
     if parallel is not None and rows.across:
         return _tile_across(rows, parallel)
     if parallel is not None and not (rows.scans and width == SCANNED and rows.longest % VECTOR):
         while points * 2 * width <= TILE * rows.share // 8 and -(-rows.count // (points * 2)) >= BUSY and points < 64:
             points *= 2
-    return Tile(points, width, rows.held)
+    return RowTile(points, width, rows.held)
 
 
-def _tile_across(rows: Rows, parallel: Loop) -> Tile:
+def _tile_across(rows: Rows, parallel: Loop) -> RowTile:
     """Neighbours of the parallel axis by turns of what lies across memory."""
     loops, hints, beside = rows.loops, rows.hints, lanes(parallel, rows.hints)
     full = power(beside) >= ACROSS[0] and shows_neighbours(parallel, hints)
@@ -345,15 +345,15 @@ def _tile_across(rows: Rows, parallel: Loop) -> Tile:
     while points > 8 and -(-rows.count // points) < BUSY // 4:
         points //= 2
     if rows.scans:
-        return Tile(points, min(rows.row, max(1, turn * rows.share // 8 // points)), rows.share)
+        return RowTile(points, min(rows.row, max(1, turn * rows.share // 8 // points)), rows.share)
     alone = not rows.pairs and not plain and not are_aligned(loops) and loads_of(loops) == 1
     high = ACROSS_APART if (alone and not full) or (rows.again and power(rows.longest) <= ACROSS_HELD) else deep
     width = min(rows.width, high * max(1, ACROSS[0] // max(8, power(beside))))
     held = ALONE_APART * rows.share // 16 if alone and full and not wide else rows.held
-    return Tile(points, width, held, plain)
+    return RowTile(points, width, held, plain)
 
 
-def _blocks_of_rows(rows: Rows, points: int, tile: Tile) -> Blocks:
+def _blocks_of_rows(rows: Rows, points: int, tile: RowTile) -> Blocks:
     """Tiles of several points of the parallel axis."""
     parallel, loops, hints, width = rows.parallel, rows.loops, rows.hints, tile.width
     assert parallel is not None
