@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from framefuse.errors import UserError
-from framefuse.runtime.function import CompiledFunction, Product, behind, compiled_function, listeners
+from framefuse.runtime.function import CompiledFunction, behind, compiled_function, listeners
+from framefuse.runtime.recorded_call import Product
 
 
 @contextmanager

@@ -452,7 +452,7 @@ class _Run:
             ),
             calls=tuple(recorder.calls),
             metas=tuple(recorder.metas),
-            size_symbols=dict(recorder.size_symbols),
+            size_symbols=dict(recorder.sizes.symbols),
             hints=dict(relations.hints),
             real_hints=dict(relations.real_hints),
             result=result,

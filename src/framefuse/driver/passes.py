@@ -41,8 +41,8 @@ from framefuse.runtime.assemble import assemble
 from framefuse.runtime.captures import with_region
 from framefuse.runtime.compilation import Compilation, Rewritten
 from framefuse.runtime.derivative import Derivative
-from framefuse.runtime.function import Product
 from framefuse.runtime.fx_graph import Captured, backend_plan, example_inputs, fx_graph, telling
+from framefuse.runtime.recorded_call import Product
 
 if TYPE_CHECKING:
     from framefuse.autodiff import halves as cut_in_halves

@@ -12,6 +12,7 @@ import torch
 
 from framefuse import _native
 from framefuse.capture.entry import Segment
+from framefuse.capture.program.sharded_optimizers import LocalStep
 from framefuse.driver import behind, own_backwards
 from framefuse.driver.ambient import as_recorded
 from framefuse.driver.calls import Call, call_of
@@ -29,15 +30,15 @@ from framefuse.ir.collector import collector_paused, made_to_last
 from framefuse.ir.custom_calls import CustomBackward
 from framefuse.ir.facts import Source
 from framefuse.ir.late_imports import later
-from framefuse.ir.sharded_optimizers import LocalStep
 from framefuse.ir.source import Line
 from framefuse.ir.stops import detail, reason
 from framefuse.ir.values import Arguments, FxBackend, Keywords, Value
 from framefuse.options import resolve
 from framefuse.runtime import function
 from framefuse.runtime.compilation import Compilation
-from framefuse.runtime.function import CompiledFunction, Compiler, Outcome, Product, ResumeDispatch
+from framefuse.runtime.function import CompiledFunction, Compiler, ResumeDispatch
 from framefuse.runtime.pending import Pending
+from framefuse.runtime.recorded_call import Outcome, Product
 
 if TYPE_CHECKING:
     from framefuse.capture.exits.point_names import point_names

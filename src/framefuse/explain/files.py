@@ -26,7 +26,7 @@ from framefuse.ir.trace_printer import trace_text
 from framefuse.ir.values import Function
 from framefuse.options import Options
 from framefuse.runtime.compilation import Compilation
-from framefuse.runtime.function import Product
+from framefuse.runtime.recorded_call import Product
 
 if TYPE_CHECKING:
     from framefuse.codegen.targets import code_file

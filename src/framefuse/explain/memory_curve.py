@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from framefuse.explain.amounts import Sizes, bytes_of, is_view, kind_of_work, known_sizes, value_of
 from framefuse.ir.derivative import Halves, Saved
 from framefuse.ir.schedule import Allocate, Release, RunCall, RunKernel, RunMatmul, Schedule
-from framefuse.runtime.function import Product
+from framefuse.runtime.recorded_call import Product
 
 
 @dataclass(frozen=True, slots=True)

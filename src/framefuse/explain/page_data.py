@@ -30,7 +30,8 @@ from framefuse.ir.loops.key import key_of
 from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul, Schedule
 from framefuse.ir.source import Line
-from framefuse.runtime.function import CompiledFunction, Product
+from framefuse.runtime.function import CompiledFunction
+from framefuse.runtime.recorded_call import Product
 
 AROUND = 2  # lines of the program shown before and after a marked one
 CODES = 400  # kernels of which a page has the code

@@ -17,7 +17,8 @@ from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
 from framefuse.ir.source import Line
 from framefuse.ir.tuning import Tuning, total
 from framefuse.ir.values import Arguments, Keywords, Value
-from framefuse.runtime.function import CompiledFunction, Product, behind, compiled_function
+from framefuse.runtime.function import CompiledFunction, behind, compiled_function
+from framefuse.runtime.recorded_call import Product
 
 LAZY = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 

@@ -14,8 +14,9 @@ import torch
 from framefuse.explain.amounts import Work, device_of
 from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
 from framefuse.ir.values import Value
-from framefuse.runtime.function import Product, live_functions
+from framefuse.runtime.function import live_functions
 from framefuse.runtime.labels import Labels, listening
+from framefuse.runtime.recorded_call import Product
 
 CALLS = 5  # that are measured unless the caller says otherwise
 

@@ -19,7 +19,8 @@ from framefuse.ir.source import Line
 from framefuse.ir.target import default_generator
 from framefuse.ir.trace import Trace
 from framefuse.ir.values import Arguments, Function, Keywords
-from framefuse.runtime.function import CompiledFunction, Product
+from framefuse.runtime.function import CompiledFunction
+from framefuse.runtime.recorded_call import Product
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import torch
 import framefuse
 from framefuse.capture.callables import native_calls, policy
 from framefuse.capture.facts import contents, effects, functions, relations, sources
-from framefuse.capture.recording import call_arguments, outcome, recorder, written_memory
+from framefuse.capture.recording import call_arguments, outcome, recorder, run_time_sizes, written_memory
 from framefuse.driver import faults
 from framefuse.errors import CompilerBug
 
@@ -177,7 +177,8 @@ NETS = {
     ),
     effects.Journal: "place global_variable operation content settle",
     relations.Relations: "relate derive short pin_real pin_sizes",
-    recorder.Recorder: "line number sizes size _prepare _note",
+    recorder.Recorder: "line number _prepare _note",
+    run_time_sizes.Sizes: "of at",
     call_arguments.CallArguments: "of",
     native_calls.Natives: "_unseen",
     policy: "policy_of stop_of",

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import framefuse
-from framefuse.ir.sharded_optimizers import LocalStep
+from framefuse.capture.program.sharded_optimizers import LocalStep
 from framefuse.runtime.function import compiled_function
 
 PROGRAMS: dict[str, Callable[[int], None]] = {}

@@ -9,7 +9,7 @@ from torch.utils import checkpoint as torchs
 
 from framefuse.capture.callables.selective_checkpoints import Contexts, is_silent
 from framefuse.capture.callables.transforms import CALL
-from framefuse.capture.facts.numbers import strip
+from framefuse.capture.facts.nested_numbers import strip
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import special
 from framefuse.capture.program.frame import Frame

@@ -9,7 +9,7 @@ import functools
 import sys
 import types
 
-from framefuse.capture.facts.numbers import pin_nested
+from framefuse.capture.facts.nested_numbers import pin_nested
 from framefuse.capture.facts.questions import Question, answered
 from framefuse.capture.facts.settle import settle
 from framefuse.capture.interp.machine import Machine

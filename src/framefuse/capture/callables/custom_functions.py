@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import torch
 
-from framefuse.capture.facts.numbers import TRACKED, strip
+from framefuse.capture.facts.nested_numbers import strip
+from framefuse.capture.facts.numbers import TRACKED
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import special
 from framefuse.capture.program.equivalents import CALLED

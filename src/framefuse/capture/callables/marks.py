@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from framefuse.capture.facts.numbers import strip
+from framefuse.capture.facts.nested_numbers import strip
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import marked
 from framefuse.capture.program.frame import Frame

@@ -10,7 +10,8 @@ import torch
 
 from framefuse.capture.callables.unseen import key_in
 from framefuse.capture.facts.atoms import ATOMS, is_key
-from framefuse.capture.facts.numbers import bare, pin_nested, plain_number, strip
+from framefuse.capture.facts.nested_numbers import pin_nested, strip
+from framefuse.capture.facts.numbers import bare, plain_number
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program.equivalents import CALLED
 from framefuse.capture.program.lookups import runs_program

@@ -12,16 +12,8 @@ from collections.abc import Callable
 import torch
 
 from framefuse.capture.callables.unseen import PLAIN, compared, compares, hidden, moves, shown, walked
-from framefuse.capture.facts.numbers import (
-    NUMBERS,
-    TRACKED,
-    bare,
-    made_of,
-    pin_nested,
-    plain_kind,
-    plain_number,
-    reads_values,
-)
+from framefuse.capture.facts.nested_numbers import pin_nested, reads_values
+from framefuse.capture.facts.numbers import NUMBERS, TRACKED, bare, made_of, plain_kind, plain_number
 from framefuse.capture.facts.texts import Text
 from framefuse.capture.interp.continuations import PUSH_ITERATOR, PUSH_NEGATED, Again, PushChecked, PushOperation
 from framefuse.capture.interp.machine import Machine, Recovery

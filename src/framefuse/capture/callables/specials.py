@@ -49,7 +49,7 @@ def _len(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> O
             frame.stack.append(value.__len__())
             return None
         if value.ndim:
-            frame.stack.append(machine.recorder.size(value, 0))
+            frame.stack.append(machine.recorder.sizes.at(value, 0))
             return None
     method = python_method(type(value), "__len__")
     if method is not None:

@@ -8,7 +8,7 @@ import types
 
 import torch
 
-from framefuse.capture.facts.numbers import pin_nested, strip
+from framefuse.capture.facts.nested_numbers import pin_nested, strip
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import special
 from framefuse.capture.program.frame import Frame

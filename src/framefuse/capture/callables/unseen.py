@@ -13,7 +13,8 @@ import torch
 
 from framefuse.capture.callables.plain_methods import only_reads, underlying
 from framefuse.capture.facts.atoms import ATOMS, CONTAINERS, SETS
-from framefuse.capture.facts.numbers import TRACKED, Float, Integer, bare, key_of, names_object, pin_nested
+from framefuse.capture.facts.nested_numbers import pin_nested
+from framefuse.capture.facts.numbers import TRACKED, Float, Integer, bare, key_of, names_object
 from framefuse.capture.facts.settle import slots_of, tuple_like
 from framefuse.capture.facts.sources import CODE_LIKE, Sources
 from framefuse.capture.interp.machine import Machine

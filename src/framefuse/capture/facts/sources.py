@@ -15,7 +15,8 @@ from framefuse.capture.facts.atoms import CARRIED, CONTAINERS, SINGLETONS, TEXTS
 from framefuse.capture.facts.class_numbers import assigned_numbers
 from framefuse.capture.facts.hidden_state import has_hidden_state, is_of_atoms
 from framefuse.capture.facts.kinds import is_plain
-from framefuse.capture.facts.numbers import TRACKED, bare, floating, form_of, integer, is_nan, pin_nested, plain_number
+from framefuse.capture.facts.nested_numbers import pin_nested
+from framefuse.capture.facts.numbers import TRACKED, bare, floating, form_of, integer, is_nan, plain_number
 from framefuse.capture.facts.owner import Question
 from framefuse.capture.facts.relations import Relations
 from framefuse.capture.facts.settings import Setting

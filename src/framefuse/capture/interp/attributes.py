@@ -380,7 +380,7 @@ class Attributes:
             if found is not MISSING:
                 return found
         if name == "shape":
-            return (recorder.sizes(holder),)
+            return (recorder.sizes.of(holder),)
         if name in DIRECT_TENSOR_ATTRIBUTES:
             recorder.number(holder)
             with torch._C.DisableTorchFunction():

@@ -37,13 +37,13 @@ from framefuse.capture.program.lookups import has_finalizer, is_python_metaclass
 from framefuse.capture.program.markers import MISSING, SWITCH, Marker, Outcome
 from framefuse.capture.program.method_equivalents import method_in_python
 from framefuse.capture.program.services import Why
+from framefuse.capture.program.sharded_optimizers import WHOLE, WRAPPED, wraps_tensors
 from framefuse.capture.recording.call_names import by_torchs_names
 from framefuse.capture.recording.repeated import call_pure, call_repeated, is_pure, is_repeatable
 from framefuse.capture.recording.saved import SAVED
 from framefuse.capture.recording.tensors import is_held
 from framefuse.capture.recording.wrappers import wraps_others
 from framefuse.ir.own_class import is_a
-from framefuse.ir.sharded_optimizers import WHOLE, WRAPPED, wraps_tensors
 from framefuse.ir.values import Arguments, Keywords, Value
 
 # Classes of C whose methods have rows as their classes have them.

@@ -10,7 +10,8 @@ import torch
 from framefuse.capture.callables.mutations import insert_default, mutate
 from framefuse.capture.callables.unseen import compared, key_in
 from framefuse.capture.facts.atoms import ATOMS
-from framefuse.capture.facts.numbers import TRACKED, pin_nested, plain_number, strip
+from framefuse.capture.facts.nested_numbers import pin_nested, strip
+from framefuse.capture.facts.numbers import TRACKED, plain_number
 from framefuse.capture.facts.texts import Text
 from framefuse.capture.interp.continuations import DROP
 from framefuse.capture.interp.machine import Machine

@@ -6,7 +6,8 @@ import datetime
 
 from framefuse.capture.callables.mutations import mutate
 from framefuse.capture.callables.unseen import compared, hashed, shown
-from framefuse.capture.facts.numbers import TRACKED, bare, key_of, made_of, pin_nested
+from framefuse.capture.facts.nested_numbers import pin_nested
+from framefuse.capture.facts.numbers import TRACKED, bare, key_of, made_of
 from framefuse.capture.facts.texts import Text
 from framefuse.capture.interp.continuations import PushText
 from framefuse.capture.interp.machine import Machine

@@ -11,7 +11,8 @@ import torch
 from framefuse.capture.callables.mutations import mutate
 from framefuse.capture.callables.unseen import HASHING, compared, hidden, key_in, lacks
 from framefuse.capture.facts.atoms import ATOMS
-from framefuse.capture.facts.numbers import NUMBERS, TRACKED, applied, bare, is_nan, pin_nested, reads_values, sought
+from framefuse.capture.facts.nested_numbers import pin_nested, reads_values, sought
+from framefuse.capture.facts.numbers import NUMBERS, TRACKED, applied, bare, is_nan
 from framefuse.capture.facts.texts import Text
 from framefuse.capture.interp.continuations import PUSH_NEGATED, PushAsked, PushOperation, PushTruth
 from framefuse.capture.interp.machine import Machine

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from framefuse.capture.facts.numbers import TRACKED, strip
+from framefuse.capture.facts.nested_numbers import strip
+from framefuse.capture.facts.numbers import TRACKED
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir.collectives import Committing, Finishing
 from framefuse.ir.own_class import is_a

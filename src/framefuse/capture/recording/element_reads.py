@@ -52,7 +52,7 @@ def word(recorder: Recorder, function: Function, args: Arguments, whole: bool) -
     if recorder.alive:
         relations, machine = recorder.relations, recorder.machine
         symbol = relations.new_symbol("m", bits)
-        recorder.size_symbols[recorder.numbers[id(tensor)], elements.ELEMENT] = symbol
+        recorder.sizes.symbols[recorder.numbers[id(tensor)], elements.ELEMENT] = symbol
         relations.data_symbols.add(symbol)
         relations.element_symbols.add(symbol)
         recorder.readers[symbol] = machine.exits.place() if machine is not None else None

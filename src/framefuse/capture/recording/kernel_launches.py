@@ -150,5 +150,5 @@ def _lies(recorder: Recorder, tensor: torch.Tensor) -> Value:
             return ("strides", tensor.stride())
     if number is not None:
         for axis in ambiguous(recorder.metas[number]):
-            plain_number(recorder.size(tensor, axis))
+            plain_number(recorder.sizes.at(tensor, axis))
     return order

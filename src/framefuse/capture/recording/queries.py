@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import torch
 
-from framefuse.capture.facts.numbers import Float, Integer, bare, form_of, pin_nested
+from framefuse.capture.facts.nested_numbers import pin_nested
+from framefuse.capture.facts.numbers import Float, Integer, bare, form_of
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.tensors import dense_order
 from framefuse.ir.native_warnings import Hearing
@@ -56,16 +57,16 @@ def _sizes(recorder: Recorder, function: Function, name: str, args: Arguments, k
     tensor = args[0]
     dim = args[1] if len(args) > 1 else kwargs.get("dim")
     if dim is None:
-        return recorder.sizes(tensor)
+        return recorder.sizes.of(tensor)
     dim = dim.plain() if type(dim) is Integer else dim
     function(tensor, dim)  # raises what eager raises
-    return recorder.size(tensor, dim) if is_a(dim, int) else function(tensor, dim)
+    return recorder.sizes.at(tensor, dim) if is_a(dim, int) else function(tensor, dim)
 
 
 @answers("elements")
 def _numel(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     total: Value = 1
-    for size in recorder.sizes(args[0]):
+    for size in recorder.sizes.of(args[0]):
         total = total * size
     return total
 
@@ -79,7 +80,7 @@ def _nbytes(recorder: Recorder, function: Function, name: str, args: Arguments, 
 @answers("length")
 def _length(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     function(args[0])
-    return recorder.size(args[0], 0)
+    return recorder.sizes.at(args[0], 0)
 
 
 @answers("offset")
@@ -102,7 +103,7 @@ def _layout(recorder: Recorder, function: Function, name: str, args: Arguments, 
     natural = tensor.is_contiguous() and len(args) == 1 and not kwargs
     if natural and name == "is_contiguous" and number in recorder.inputs:
         return value
-    dense = _dense_strides(recorder, tensor) if number not in recorder.data_sized else None
+    dense = _dense_strides(recorder, tensor) if number not in recorder.sizes.from_data else None
     if dense is not None:
         return value if name == "is_contiguous" else _asked(dense, value, args, kwargs)
     recorder.relations.pin_sizes()
@@ -122,10 +123,10 @@ def _dense_strides(recorder: Recorder, tensor: torch.Tensor) -> tuple[int, ...] 
     model = _laid_out_by(recorder, tensor)
     if model is None:
         return None
-    for size in recorder.sizes(model):
+    for size in recorder.sizes.of(model):
         if type(size) is Integer:
             recorder.relations.relate("<", expr(1), form_of(size))
-    sizes = recorder.sizes(tensor)
+    sizes = recorder.sizes.of(tensor)
     strides, step = [1] * len(shape), 1
     for axis in reversed(order):
         strides[axis], step = step, step * sizes[axis]
@@ -217,7 +218,7 @@ def _iterate(recorder: Recorder, function: Function, name: str, args: Arguments,
     tensor = args[0]
     if tensor.ndim == 0:
         return function(tensor)
-    size = recorder.size(tensor, 0)
+    size = recorder.sizes.at(tensor, 0)
     if type(size) is Integer:
         size.plain()
     return iter(recorder.run(torch.unbind, "unbind", (tensor, 0), {}))
@@ -233,7 +234,7 @@ def _unbind(recorder: Recorder, function: Function, name: str, args: Arguments, 
 def _fix_count(recorder: Recorder, tensor: torch.Tensor, dim: Value) -> None:
     """The number of results depends on this size."""
     if recorder.alive and is_a(dim, int):
-        size = recorder.size(tensor, bare(dim))
+        size = recorder.sizes.at(tensor, bare(dim))
         if type(size) is Integer:
             size.plain()
 
@@ -249,7 +250,7 @@ def _split(recorder: Recorder, function: Function, name: str, args: Arguments, k
         if name == "tensor_split" or not is_a(given, int) or not is_a(dim, int):
             _fix_count(recorder, args[0], dim)
         elif recorder.alive:
-            _keep_count(recorder.size(args[0], bare(dim)), given, name == "chunk", len(out))
+            _keep_count(recorder.sizes.at(args[0], bare(dim)), given, name == "chunk", len(out))
     return out
 
 

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from framefuse.capture.facts.contents import Contents
 from framefuse.capture.facts.effects import Journal
 from framefuse.capture.facts.functions import Functions
-from framefuse.capture.facts.numbers import integer, strip
+from framefuse.capture.facts.nested_numbers import strip
 from framefuse.capture.facts.relations import Relations
 from framefuse.capture.facts.settle import HELD, ITSELF, settle
 from framefuse.capture.facts.sources import Sources
@@ -23,6 +23,7 @@ from framefuse.capture.program.lookups import LOOKUPS, Lookup
 from framefuse.capture.program.services import Interpreter, Memo, Place
 from framefuse.capture.recording import call_names, devices
 from framefuse.capture.recording.call_arguments import CallArguments
+from framefuse.capture.recording.run_time_sizes import Sizes
 from framefuse.capture.recording.saved import Entrances, unreached_by_call
 from framefuse.capture.recording.scalars import Scalars
 from framefuse.capture.recording.state import Ambient, casts_now, global_state
@@ -32,7 +33,6 @@ from framefuse.capture.recording.tensors import (
     keys_of,
     lies_in_module,
     special,
-    stands_for_another,
     versions_of,
 )
 from framefuse.capture.recording.waits import Waits
@@ -96,11 +96,8 @@ class Recorder:
         self.storages: dict[int, int] = {}
         self.families: dict[int, int] = {}
         self.inputs: dict[int, Entrance] = {}
-        self.size_symbols: dict[tuple[int, int], Symbol] = {}
         self.entrances = Entrances()
         self.exact_strides = False
-        self.data_sized: set[int] = set()  # whose sizes may come from values
-        self.counting: set[int] = set()  # those among them whose first size does: results of calls that count
         self.readers: dict[Symbol, Place | None] = {}  # what read the numbers
         self.gradients_matter = torch.is_grad_enabled()
         self.state = global_state()
@@ -117,6 +114,7 @@ class Recorder:
         self.first_module_call = True
         self.waits = Waits(self)
         self.wrappers: Made = {}  # tensors around others that the program made, with their sizes
+        self.sizes = Sizes(self)
         self.scalars = Scalars(self)
         self.arguments = CallArguments(self)
         self.memory = WrittenMemory(self)
@@ -371,7 +369,7 @@ class Recorder:
             if not marked.get(dim, not fixed and dim < thin):
                 sizes.append(size)
                 continue
-            symbol = self.size_symbols[(number, dim)] = self.relations.new_symbol("s", size)
+            symbol = self.sizes.symbols[number, dim] = self.relations.new_symbol("s", size)
             sizes.append(symbol)
         self.inputs[number] = Entrance(source, keys_of(tensor), tuple(sizes), fixed and not marked)
         self.memory.add_input(number, tensor)
@@ -385,47 +383,6 @@ class Recorder:
         self.numbers[id(tensor)] = number
         self.tensors.append(tensor)
         return number
-
-    def sizes(self, tensor: torch.Tensor) -> torch.Size:
-        """The sizes of a tensor as run-time numbers."""
-        try:
-            with torch._C.DisableTorchFunction():
-                shape = tensor.shape
-                number = None if self._is_of_transform(tensor) else self.number(tensor)
-            if number is None:
-                return shape
-            return torch.Size([self._size(number, dim, size) for dim, size in enumerate(shape)])
-        except Exception as fault:
-            self.fault(fault)
-            return tensor.shape
-
-    def size(self, tensor: torch.Tensor, dim: int) -> int:
-        """One size of a tensor as a run-time number."""
-        try:
-            with torch._C.DisableTorchFunction():
-                value = tensor.size(dim)
-                number = None if self._is_of_transform(tensor) else self.number(tensor)
-                return value if number is None else self._size(number, dim % tensor.ndim, value)
-        except Exception as fault:
-            self.fault(fault)
-            return tensor.size(dim)
-
-    def _is_of_transform(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor is one of the levels of a function transform under way, where all sizes are fixed."""
-        return self.transformed is not None and stands_for_another(tensor)
-
-    def _size(self, number: int, dim: int, value: int) -> int:
-        symbol = self.size_symbols.get((number, dim))
-        if symbol is None:
-            data = number in self.data_sized
-            if number in self.inputs or not (data or self.relations.hints):
-                return value
-            symbol = self.size_symbols[(number, dim)] = self.relations.new_symbol("v", value)
-            if data:
-                self.relations.data_symbols.add(symbol)
-                if dim or number not in self.counting:
-                    self.relations.unclear_symbols.add(symbol)
-        return integer(value, symbol.expr, self.relations)
 
     def requires_grad(self, tensor: torch.Tensor) -> bool | None:
         """Whether a tensor requires grad, which guards then hold; None for a tensor that is not known."""
@@ -508,8 +465,8 @@ class Recorder:
                 # A generator that is an argument moves too.
                 advanced = advanced or any(is_a(value, Source) for value in prepared.named.values())
             data = counts = call_names.sizes_from_data(name, args, kwargs)
-            if self.data_sized:
-                data = data or any(self.numbers[id(tensor)] in self.data_sized for tensor in operands)
+            if self.sizes.from_data:
+                data = data or any(self.numbers[id(tensor)] in self.sizes.from_data for tensor in operands)
             if self.readers and not data and call_names.sized_by_numbers(name):
                 data = any(map(self.relations.is_from_data, numbers_in((prepared.recorded, prepared.named))))
             first = len(self.metas)
@@ -517,7 +474,7 @@ class Recorder:
             if not self.alive:
                 return
             if counts and TABLE[name].data in COUNTING:
-                self.counting.update(range(first, len(self.metas)))
+                self.sizes.counting.update(range(first, len(self.metas)))
             places = [meta.device for meta in self.metas[first:]]
             devices.by_type(self.sources, name, (*args, *kwargs.values()), operands, places)
             if result is NO_TENSOR and not written and not (TABLE[name].generator or TABLE[name].checks):
@@ -583,7 +540,7 @@ class Recorder:
                 source = self.sources.source_of(out)
                 number = self._add_input(out, source) if source is not None else self.add(out)
                 if data:
-                    self.data_sized.add(number)
+                    self.sizes.from_data.add(number)
             return Ref(number)
         if is_a(out, (tuple, list)):
             parts = [self._result(part, data) for part in out]

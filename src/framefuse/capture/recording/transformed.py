@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from framefuse.capture.facts.atoms import ATOMS, CONTAINERS
-from framefuse.capture.facts.numbers import pin_nested, strip
+from framefuse.capture.facts.nested_numbers import pin_nested, strip
 from framefuse.capture.recording.call_names import call_name
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.saved import unreached_by_call

@@ -8,7 +8,7 @@ import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
@@ -117,7 +117,7 @@ class LocalStep:
             vars(optimizer)["_opt_called"] = True
 
 
-def _same(some: Any, others: list[torch.Tensor]) -> bool:
+def _same(some: Value, others: list[torch.Tensor]) -> bool:
     return len(some) == len(others) and all(one is other for one, other in zip(some, others, strict=True))
 
 
@@ -151,7 +151,7 @@ def _is_plain(optimizer: optim.Optimizer) -> bool:
     return True
 
 
-def _fits(kind: Any, parameter: Any, tensor: Any) -> bool:
+def _fits(kind: Value, parameter: Value, tensor: Value) -> bool:
     """Whether a tensor lies as its parameter does; a plain one is a number of the whole."""
     if type(tensor) is not kind:
         return type(tensor) in PLAIN_TENSORS and tensor.ndim == 0

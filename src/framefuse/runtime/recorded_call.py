@@ -1,0 +1,41 @@
+"""What a call that recorded and compiled leaves: its own value, and the product that later calls run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from framefuse.errors import Reason
+from framefuse.ir.values import Value
+
+if TYPE_CHECKING:  # the rest of the stage is imported with the compiler
+    from framefuse.runtime.compilation import Compilation
+    from framefuse.runtime.function import ResumeDispatch
+
+
+@dataclass(slots=True)
+class Product:
+    """One compiled trace and all that its stages made of it, with the seconds that each took and the number of the
+    call that made it (0: a backward pass, outside any).
+    """
+
+    stages: Compilation
+    seconds: dict[str, float]
+    start: ResumeDispatch | None = None  # where it begins; None: at the function's beginning
+    why: str | None = None  # what the trace before it did not hold for
+    call: int = 0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What recording and compiling one call gave: the call's own value or exception, and the reason why nothing was
+    compiled, if so. ``learnt`` says that the next recording gets further, ``declined`` that the function did
+    not run and shall, with no frame of ours below it, ``found`` that it did not run and compiled code is there now.
+    """
+
+    value: Value = None
+    exception: BaseException | None = None
+    reason: Reason | None = None
+    learnt: bool = False
+    declined: bool = False
+    found: bool = False
