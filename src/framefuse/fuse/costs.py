@@ -146,6 +146,7 @@ GPU_CAT_PIECES, GPU_CAT_NARROW = 4, (2, 16)
 GPU_RULELESS = 3
 CPU_SHORT_CAT = 16  # points of a cat along an inner loop up to which each has a loop over rows of its own; chosen
 CPU_NEIGHBOURS = 4  # and that are written by one loop over rows, where they are neighbours in memory; chosen
+CPU_NEIGHBOUR_VALUES = 64  # values at all of them together up to which a loop over rows is written so; chosen
 CPU_PIECES_TILE = 2048  # points of a loop along pieces that threads share: each has the part of each piece; chosen
 # Chosen: to measure it takes two cores with no other work.
 CPU_STAGED_ABOVE = 100_000  # of work from which two threads repay a second kernel

@@ -77,6 +77,16 @@ class Parameters:
         self._done.clear()
 
     @contextmanager
+    def held(self, sizes: dict[Symbol, Expr]) -> Iterator[None]:
+        """What sizes of the graph are in index expressions that are asked for inside."""
+        before = self._placed
+        self._placed = {**before, **sizes}
+        self._done.clear()
+        yield
+        self._placed = before
+        self._done.clear()
+
+    @contextmanager
     def apart(self) -> Iterator[None]:
         """Names that are given inside are forgotten again: axes of another group may have the same ones."""
         before = dict(self.locals)

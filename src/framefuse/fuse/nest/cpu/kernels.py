@@ -14,6 +14,7 @@ from framefuse.fuse.nest.cpu.loops import around
 from framefuse.fuse.nest.cpu.pieces import row_pieces
 from framefuse.fuse.nest.cpu.scans import scan_kernel
 from framefuse.fuse.nest.cpu.short_cats import by_points, is_short_cat
+from framefuse.fuse.nest.cpu.short_neighbours import are_short_neighbours, by_neighbours
 from framefuse.fuse.nest.cpu.short_rows import side_by_side
 from framefuse.fuse.nest.cpu.single_steps import with_single_steps
 from framefuse.fuse.nest.cpu.square_tiles import square_tiles, transposed_axis
@@ -72,6 +73,8 @@ def _pointwise(nest: Nest, title: str) -> Built:
     if along_memory(nest, order):
         return _pointwise(Nest(group, shape_of(group), nest.strides_of), title)
     order = nest.join(order)  # a row of single elements is no row: what is along memory is one loop
+    if are_short_neighbours(nest, order) and not is_short_cat(nest, order):
+        return nest.built(title, *by_neighbours(nest, order, lambda: nest.point(sweeps[0], ())), work, True)
     lane = vector_axis(order, nest.accesses, nest.hinted())
     axes = nest.join([*(axis for axis in order if axis is not lane), lane])
     if len(axes) > 1 and nest.hinted()[axes[-1]] < costs.CPU_LEAST:

@@ -62,10 +62,10 @@ def by_points(nest: Nest, axes: Sequence[Symbol], inside: Callable[[], None]) ->
     places = list(itertools.product(*(range(extents[axis].constant or 0) for axis in inner)))
 
     def walk(low: Expr, high: Expr) -> None:
-        points = [dict(zip(inner, place, strict=True)) for place in places]
+        each = [dict(zip(inner, place, strict=True)) for place in places]
         with nest.axis(between[0], LoopKind.SERIAL) if between else nullcontext():
-            for taken in [points] if _are_neighbours(nest, rows, inner) else [[point] for point in points]:
-                _points(nest, rows, taken, (low, high), inside)
+            for taken in [each] if _are_neighbours(nest, rows, inner) else [[point] for point in each]:
+                points(nest, rows, taken, (low, high), inside)
 
     with nest.scope() as top:
         nest.emitter.floor = 1
@@ -84,14 +84,18 @@ def by_points(nest: Nest, axes: Sequence[Symbol], inside: Callable[[], None]) ->
 def _are_neighbours(nest: Nest, rows: Symbol, inner: Sequence[Symbol]) -> bool:
     """Whether a turn along ``rows`` writes all points of the one inner loop, a few, as neighbours in memory."""
     count = nest.loops.extents[inner[0]].constant
-    if len(inner) > 1 or count is None or count > costs.CPU_NEIGHBOURS or nest.group.adds:
-        return False
+    return len(inner) == 1 and count is not None and count <= costs.CPU_NEIGHBOURS and neighbours(nest, rows, inner[0])
+
+
+def neighbours(nest: Nest, rows: Symbol, inner: Symbol) -> bool:
+    """Whether what a turn along ``rows`` writes at the points of the inner loop is a whole row of neighbours."""
     written = [access.address for access in nest.accesses if access.weight == 2]
-    return all((at.coefficient(inner[0]), at.coefficient(rows)) == (ONE, expr(count)) for at in written)
+    step = nest.loops.extents[inner]
+    return not nest.group.adds and all((at.coefficient(inner), at.coefficient(rows)) == (ONE, step) for at in written)
 
 
-def _points(
-    nest: Nest, rows: Symbol, points: Sequence[dict[Symbol, int]], ends: tuple[Expr, Expr], inside: Callable[[], None]
+def points(
+    nest: Nest, rows: Symbol, taken: Sequence[dict[Symbol, int]], ends: tuple[Expr, Expr], inside: Callable[[], None]
 ) -> None:
     """The vector loop over rows, from the first to the last of ``ends``, at a few places of the inner loops: all that
     is written there is written behind what is read.
@@ -102,13 +106,13 @@ def _points(
     outer.append(Let(start.name, Index(low, INT64)))
     parameters.name(rows, start.expr + step.expr)
     body: list[Statement] = []
-    for point in points:
+    for point in taken:
         for axis, place in point.items():
             parameters.name(axis, expr(place))
         with nest.settled(Piece(ZERO, ONE, ONE, _outcomes(nest, point))), nest.scope((rows, *point)) as scope:
             inside()
         body += scope.body
-    body = body if len(points) == 1 else stores_last(nest.emitter, body)
+    body = body if len(taken) == 1 else stores_last(nest.emitter, body)
     outer.append(Loop(step, high - low, tuple(body), LoopKind.VECTOR))
 
 
