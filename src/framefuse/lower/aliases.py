@@ -10,6 +10,7 @@ from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, expr
 from framefuse.ir.values import Value
+from framefuse.lower.between import with_those_between
 
 VIEWS = ("reshape", "permute", "slice", "expand", "diagonal")
 NEIGHBOURS = 4  # in memory of which one is written, up to which a row is made of groups of them
@@ -158,11 +159,14 @@ def _into_steps(
     apart = [step if place == axis else 1 for place in range(len(steps))]
     shown = builder.slice(old, [0] * len(steps), apart, (*front, count, *behind))
     new = _into_slice(builder, shown, new, starts, steps, axis + 1, gaps)
-    new = builder.reshape(new, (*front, count, ONE, *behind))
-    rows = builder.reshape(builder.expand(new, (*front, count, expr(step), *behind)), (*front, count * step, *behind))
+    rows = with_those_between(builder, new, axis, step, old.shape[axis]) if axis == len(steps) - 1 else None
+    if rows is None:
+        new = builder.reshape(new, (*front, count, ONE, *behind))
+        rows = builder.expand(new, (*front, count, expr(step), *behind))
+        rows = builder.narrow(builder.reshape(rows, (*front, count * step, *behind)), axis, 0, old.shape[axis])
     last, zero = (builder.full(number, INT64, old.shape, old.device) for number in (step - 1, 0))
     written = builder.pointwise("eq", builder.pointwise("bit_and", _along(builder, old, axis), last), zero)
-    return builder.pointwise("where", written, builder.narrow(rows, axis, 0, old.shape[axis]), old)
+    return builder.pointwise("where", written, rows, old)
 
 
 def _into_diagonal(builder: Builder, old: Node, new: Node) -> Node:

@@ -5,7 +5,8 @@ import torch
 
 import framefuse
 from framefuse.api import compiled_function
-from framefuse.ir.schedule import RunCall
+from framefuse.ir.loops.print import kernel_text
+from framefuse.ir.schedule import RunCall, RunKernel
 
 
 def steps(y):
@@ -33,6 +34,14 @@ def through_a_view(y):
     y.mT[:, ::2].neg_()
 
 
+def computed(y):
+    y[:, :, ::2] = (y[:, :, ::2] * 2 + y[:, :, ::2]).clamp(-20, 20) - y[:, :, :1]
+
+
+def of_neighbours(y):
+    y[..., 1:-1:2] = (y[..., :-2:2] + y[..., 2::2]) / 2
+
+
 def diagonals(y):
     y.diagonal(0, -2, -1).fill_(3)
 
@@ -46,7 +55,10 @@ def filled(y):
     y[0].fill_diagonal_(4)
 
 
-WRITES = (steps, steps_from, steps_to, steps_twice, steps_of_steps, through_a_view, diagonals, other_diagonals, filled)
+WRITES = (
+    steps, steps_from, steps_to, steps_twice, steps_of_steps, through_a_view, computed, of_neighbours, diagonals,
+    other_diagonals, filled,
+)  # fmt: skip
 LAYOUTS = {
     "in rows": lambda x: x,
     "turned": lambda x: x.mT,
@@ -159,3 +171,27 @@ def test_filled_diagonals(sizes, value, wrap):
         x = torch.randn(sizes).to(dtype)
         assert torch.equal(fast(x), program(x))
     assert fast.hits >= 2
+
+
+def test_what_lies_between_is_neither_divided_by_nor_gathered():
+    def program(x, y):
+        z = x.clone()
+        z[:, ::2] //= y[:, ::2]
+        return z
+
+    fast = framefuse.compile(program)
+    for width in (7, 7, 9, 33):
+        x, y = torch.randint(1, 9, (5, width)), torch.randint(1, 9, (5, width))
+        y[:, 1::2] = 0
+        assert torch.equal(fast(x, y), program(x, y))
+    assert fast.hits >= 3
+
+
+def test_vectors_read_in_order_what_lies_apart():
+    fast = framefuse.compile(copied(computed))
+    for sizes in ((5, 8, 33), (5, 8, 33), (4, 9, 35)):
+        x = torch.randn(sizes)
+        assert torch.equal(fast(x), copied(computed)(x))
+    (product,) = compiled_function(fast).products
+    (kernel,) = (item.kernel for item in product.stages.code.schedule.items if isinstance(item, RunKernel))
+    assert "// 2)" not in kernel_text(kernel).split("\n", 2)[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from framefuse.fuse import costs
+from framefuse.fuse.grouping.work import loop_time
 from framefuse.fuse.nest.cpu.pieces import part, pieces
 from framefuse.fuse.nest.nest import Nest
 from framefuse.fuse.nest.piece import Piece
@@ -48,11 +49,23 @@ def _lanes(nest: Nest, vector: Symbol | None, inside: Callable[[], None]) -> Non
     if vector is None:
         inside()
         return
+    kind = LoopKind.SERIAL if _are_few_apart(nest, vector) else LoopKind.VECTOR
     for piece in pieces(nest, vector):
         symbol = nest.new_axis()
-        with nest.settled(piece), nest.loop((vector,), symbol, piece.length, LoopKind.VECTOR):
+        with nest.settled(piece), nest.loop((vector,), symbol, piece.length, kind):
             nest.emitter.parameters.name(vector, symbol.expr + nest.emitter.parameters.index(piece.first))
             inside()
+
+
+def _are_few_apart(nest: Nest, vector: Symbol) -> bool:
+    """Whether a loop fills no vector, does little at each point, and what it writes lies apart: lanes are stored one by
+    one, and many of them would be off.
+    """
+    if nest.group.rows is not None or nest.hinted()[vector] >= costs.CPU_VECTOR // 4:
+        return False
+    slopes = [access.address.coefficient(vector) for access in nest.accesses if access.weight == 2]
+    apart = any(slope is None or slope.constant not in (0, 1) for slope in slopes)
+    return apart and sum(loop_time(cell.node) for cell in nest.shape.order if cell.kind == "op") <= costs.CPU_LIGHT
 
 
 def _in_tiles(nest: Nest, vector: Symbol, found: Sequence[Piece], inside: Callable[[], None]) -> Expr:
