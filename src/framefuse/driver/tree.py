@@ -175,6 +175,8 @@ class _Tree:
 
     def refuse(self, reason: Reason) -> None:
         """Nothing of this run is compiled."""
+        if self.reason is not None and self.learnt:  # one more operation of it
+            return
         self.reason = reason
         listener.info("%s stays eager at %s: %s", _line_of(self.state).function, reason.line, reason.fact)
         publish(self.state.function, None, reason, self.state.options)
@@ -226,10 +228,11 @@ class _Tree:
         entries: list[Made] = []
         for segment in segments:
             compiled = self.one(segment, known)
-            if compiled is None:
+            if compiled is not None:
+                entries.append((segment, *compiled))
+            elif not self.learnt:
                 return []
-            entries.append((segment, *compiled))
-        return entries
+        return entries if len(entries) == len(segments) else []  # what is refused of any is learnt at once
 
     def add(self, made: Sequence[Made]) -> None:
         """Has later calls run what was made."""

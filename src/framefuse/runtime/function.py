@@ -28,7 +28,7 @@ from framefuse.runtime.pending import Pending
 from framefuse.runtime.pickles import Reduced, reduced
 from framefuse.runtime.recorded_call import Outcome, Product
 from framefuse.runtime.switch import holds_back
-from framefuse.runtime.trace_limits import Bound, in_vain
+from framefuse.runtime.trace_limits import Bound, Lessons, in_vain
 from framefuse.runtime.weighing import FIRST, MOST, NOTHING, SETTLE, Times, Weighing, allowed, gains_nothing, may_lose
 
 if TYPE_CHECKING:  # the rest of the stage is imported with the compiler
@@ -177,6 +177,7 @@ class CompiledFunction:
     resume_dispatches: list[ResumeDispatch] = field(default_factory=list)
     breaks: dict[Reason, int] = field(default_factory=dict)
     ended: Reason | None = None  # of the last recording, if the next one gets further
+    lessons: Lessons = field(default_factory=Lessons)
     recorder: int | None = None
     recompile: Function | None = None
     methods: tuple[str, ...] = ()
@@ -348,7 +349,7 @@ class CompiledFunction:
         while len(place.dispatch.entries) > place.bound.limit:
             place.dispatch.remove(place.dispatch.entries[-1])  # the one that was hit longest ago
         if place.bound.reached:
-            self._say(place.bound, product)
+            self._say(place.bound, product.stages.trace.line)
         if not self.dispatch.weighs and may_lose(product.stages):
             self.dispatch.weigh(SETTLE if gains_nothing(product.stages) else FIRST, 0)
         if start is None:
@@ -394,8 +395,9 @@ class CompiledFunction:
         try:
             yield
         finally:
+            self.lessons.took = time.perf_counter() - start
             if counts:
-                self.recordings.add(time.perf_counter() - start, self.dispatch.eager)
+                self.recordings.add(self.lessons.took, self.dispatch.eager)
 
     def weighed(self, eager: float, compiled: float, least_eager: float, least_compiled: float) -> None:
         """Takes the seconds of a weighing; where compiled calls are slower than eager ones, calls are eager for some
@@ -416,17 +418,11 @@ class CompiledFunction:
             self.reasons[why] = 1
             logger.info("%s: %s", why.line, fact)
 
-    def _say(self, bound: Bound, product: Product) -> None:
-        """Says once, in one line, that new cases of this function wait, and why."""
+    def _say(self, bound: Bound | Lessons, line: Line | None) -> None:
+        """Says once, in one line, that calls of this function wait, and why."""
         if any(reason.code == "limit" for reason in self.reasons):
             return
-        line = product.stages.trace.line
-        if bound.made >= bound.limit:
-            fact = f"{bound.made} traces start here, the limit: most new cases run eagerly."
-            advice = 'Raise options={"trace_limit": N}, or change fewer things that decide control flow.'
-        else:
-            fact = f"Recording and compiling took {bound.spent:.0f} s, the limit: most new cases run eagerly."
-            advice = 'Raise options={"compile_seconds": N}, or compile the functions that it calls.'
+        fact, advice = bound.told()
         self.reasons[reason("limit", fact, line, advice)] = 1
         logger.warning("%s: %s %s", line, fact, advice)
 
@@ -437,7 +433,9 @@ class CompiledFunction:
         self.eager_calls += start is None
         if outcome.learnt:  # the next recording breaks where this one ended
             self.ended = outcome.reason
-            return
+            if not self.lessons.over():
+                return
+            self._say(self.lessons, outcome.reason.line)
         self.reasons[outcome.reason] = self.reasons.get(outcome.reason, 0) + 1
         if outcome.exception is not None:  # the next call may return; one that raises again and again runs eagerly
             if start is None:
@@ -484,7 +482,7 @@ class CompiledFunction:
             self.points = None
             self.breaks.clear()
             self.bound, self.recordings = self.new_bound(), self.new_recordings()
-            self.weighing = Weighing()
+            self.weighing, self.lessons = Weighing(), Lessons()
             self.products.clear()
             self.reasons.clear()
             self.failures.clear()

@@ -1,4 +1,5 @@
-"""Says when a function may compile one more trace: freely while traces are hit, and ever more rarely otherwise."""
+"""Says when a function may compile one more trace: freely while traces are hit, and ever more rarely otherwise; and how
+many recordings may end early."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from dataclasses import dataclass
 from framefuse import _native
 
 VAIN = 12  # traces more that no call has hit yet than others: so many are made freely
+# Recordings that ended early and taught the next one where to break: freely so many, and more for a time.
+LESSONS, MOST_LESSONS, LESSONS_SECONDS = 2, 8, 2.0  # chosen
 TIMES = 16.0  # as long as a trace took to make do calls run eagerly before the next one
 
 
@@ -45,11 +48,41 @@ class Bound:
         self.times *= 2
         return True
 
+    def told(self) -> tuple[str, str]:
+        """What is reached, and what to do about it."""
+        if self.made >= self.limit:
+            fact = f"{self.made} traces start here, the limit: most new cases run eagerly."
+            return fact, 'Raise options={"trace_limit": N}, or change fewer things that decide control flow.'
+        fact = f"Recording and compiling took {self.spent:.0f} s, the limit: most new cases run eagerly."
+        return fact, 'Raise options={"compile_seconds": N}, or compile the functions that it calls.'
+
     def add(self, seconds: float, eager: float) -> None:
         """A trace was made, after so many seconds of calls that ran eagerly."""
         self.made += 1
         self.spent += seconds
         self.until = eager + self.times * seconds
+
+
+@dataclass(slots=True)
+class Lessons:
+    """The recordings that only taught the next one where to break, and the seconds that they took. Beyond the limits
+    such a recording is one that failed: calls run eagerly before the next one, and ever more of them.
+    """
+
+    made: int = 0
+    seconds: float = 0.0
+    took: float = 0.0  # the last recording, whatever it gave
+
+    def over(self) -> bool:
+        """Notes that the last recording was one of these; whether they were too many."""
+        self.made += 1
+        self.seconds += self.took
+        return self.made > LESSONS and (self.made > MOST_LESSONS or self.seconds > LESSONS_SECONDS)
+
+    def told(self) -> tuple[str, str]:
+        """What is reached, and what to do about it."""
+        fact = f"{self.made} recordings ended early and took {self.seconds:.1f} s, the limit: most calls run eagerly."
+        return fact, "Mend the lines below, or compile the functions around them that do the work."
 
 
 def in_vain(entries: Sequence[_native.Compiled]) -> int:

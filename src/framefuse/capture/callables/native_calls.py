@@ -56,6 +56,8 @@ def _holds(function: types.FunctionType) -> bool:
     return known_as(function).holds or function.__globals__.get("__name__") in leaves.HOLDING
 
 
+# Policies of calls that can be made again: they change nothing, or the recorder knows what they did.
+AGAIN = frozenset(("torch", "pure", "numbers"))
 # Functions of the library that say how others are called.
 SIGNATURES = (inspect.signature, inspect.getfullargspec, inspect.unwrap)
 
@@ -191,6 +193,8 @@ class Natives:
     def _allowed(self, policy: Policy, target: Value, args: Arguments, kwargs: Keywords) -> Value:
         """Calls native code that stands on a list."""
         recorder = self.recorder
+        if policy not in AGAIN:
+            recorder.memory.lasting += 1
         if policy == "collective":
             return collectives.call(recorder, target, args, kwargs)
         if policy == "functional":
@@ -207,6 +211,7 @@ class Natives:
             value = overheard(self.machine, target, lambda: self.handling(target, args, kwargs))
             unseen = recorder.mode_calls == before
             if unseen:
+                recorder.memory.lasting += 1
                 for part in (*args, *kwargs.values()):
                     pin_nested(part)
                     if type(part) not in ATOMS:  # whether it is a tensor, or what else it is
@@ -324,6 +329,7 @@ class Natives:
         """
         done = replayed(self.machine, target, args, kwargs)
         if done is not MISSING or type(target) not in leaves.NATIVE_KINDS:
+            self.recorder.memory.lasting += done is not MISSING
             return done
         holder, name = getattr(target, "__self__", None), target.__name__
         if type(target) in (types.MethodDescriptorType, types.WrapperDescriptorType):

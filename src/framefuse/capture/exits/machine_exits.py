@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import torch
 
-from framefuse.capture.exits.retreat import undone, watched
+from framefuse.capture.exits.learnt import step
+from framefuse.capture.exits.retreat import undone, untouched, watched
 from framefuse.capture.facts.settle import settle
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import ENTERING
@@ -50,12 +51,15 @@ class Exits:
         """Puts the first frame in its place."""
         if self.points is not None and self.points.learnt:
             frame.code = self.points.cut(frame.code)
+            self.watching = True
+            frame.code = watched(frame.code)
 
     def resumed(self) -> None:
         """The frames were put together again: a cut at the instruction that comes next was made already."""
         if self.points is not None and self.points.learnt:
             for frame in self.frames:
                 frame.code = self.points.cut(frame.code)
+            self.watch()
         top = self.frames[-1]
         self.skip = (len(self.frames), top.code, top.step)
 
@@ -115,22 +119,40 @@ class Exits:
         before = self.before
         if before is None or not self.breakable() or not undone(self.machine, before):
             return
-        frame = before.frame
-        frame.stack[:], frame.keywords, frame.step = before.stack, before.keywords, before.step
+        before.restore()
         raise Break(None, (), {}, None, "item", detail)
 
-    def learn(self, code: str, detail: str) -> None:
-        """The recording ends at this instruction: the next one shall break here instead."""
+    def refuse(self, code: str, detail: str) -> None:
+        """The recording is about to end at this instruction: it breaks here instead, or the next one does."""
+        if self.learn(code, detail):
+            self._again(None if code in CUT_BEFORE else (code, detail))
+
+    def learn(self, code: str, detail: str) -> bool:
+        """The next recording shall break at this instruction; False where that is known, or of no use."""
         if self.points is None:
-            return
+            return False
         if not self.breakable():
             self._learn_around(code, detail)
-            return
+            return False
         frame = self.frames[-1]
         if code in CUT_BEFORE:
-            self.learnt |= self.points.learn(frame.code.code, frame.step - 1, None)
-        elif code in STEPS:
-            self.learn_step(frame, code, detail)
+            learnt = self.points.learn(frame.code.code, frame.step - 1, None)
+            self.learnt |= learnt
+            return learnt
+        return code in STEPS and self.learn_step(frame, code, detail)
+
+    def _again(self, why: tuple[str, str] | None) -> None:
+        """Takes the instruction at hand back, which was just learnt, and breaks at it as the next recording does;
+        returns where that cannot be.
+        """
+        before = self.before
+        if before is None or not (undone if why is None else untouched)(self.machine, before):
+            return
+        frame = before.restore()
+        if why is None:
+            raise Break(None, (), {}, None, "cut", frame.code.line(frame.step).text)
+        frame.step += 1
+        step(self.machine, frame, before.handler, before.argument, why)
 
     def _learn_around(self, code: str, detail: str) -> None:
         """The recording ends in what native code called: the next one runs the instruction that led there as a step."""
@@ -145,24 +167,32 @@ class Exits:
         frame = self.frames[-1]
         return (frame.code.code, frame.step - 1) if self.breakable() else None
 
-    def learn_step(self, frame: Frame, code: str, detail: str) -> None:
-        """The next recording runs the instruction at hand of this frame, where it could have broken, as a step."""
+    def learn_step(self, frame: Frame, code: str, detail: str) -> bool:
+        """The next recording runs the instruction at hand of this frame, where it could have broken, as a step; False
+        where that is known, or where the call into its library had better be the step.
+        """
         points = self.points
         if points is None:
-            return
-        self.learnt |= points.learn(frame.code.code, frame.step - 1, (code, detail))
+            return False
+        learnt = points.learn(frame.code.code, frame.step - 1, (code, detail))
+        self.learnt |= learnt
         library = library_of(frame.code.code)
         if library is not None and points.crowded(library):
             self._learn_entry(points, library, code, detail)
+            return False
+        return learnt
 
     def _learn_entry(self, points: Breaks, library: str, code: str, detail: str) -> None:
-        """Many recordings have ended in a library: the next one runs the call that went into it as a step."""
+        """Many recordings would have ended in a library: the next one runs the call that went into it as a step, the
+        innermost that can be one.
+        """
         for caller, called in reversed(list(pairwise(self.frames))):
             if library_of(caller.code.code) == library or library_of(called.code.code) != library:
                 continue
             if called.generator is None and points.learn(caller.code.code, caller.step - 1, (code, detail)):
+                self.learnt = True
                 points.forget()
-            return
+                return
 
     def learn_call(self, code: str, detail: str) -> None:
         """No break is possible here: the next recording runs the call that led here as a step. That is the call by

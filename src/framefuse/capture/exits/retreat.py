@@ -1,7 +1,9 @@
-"""Takes an instruction back that looks at a number of a tensor: the segment ends before it, and goes on with the value.
+"""Takes an instruction back: one that looks at a number of a tensor, before which the segment ends, to go on with the
+value, or one that ends the recording, which is then a step.
 
-While such numbers are about, each instruction runs by a handler that remembers what it found. What an instruction has
-changed besides the stack of its frame is not taken back, so one that does such things is none of these.
+While such numbers are about, and where an earlier recording has ended early, each instruction runs by a handler that
+remembers what it found. What an instruction has changed besides the stack of its frame is not taken back, so one that
+does such things is none of these.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from framefuse.ir.values import Value
 # Parts of the names of opcodes that advance iterators, of which nobody knows where they stood.
 ADVANCING = ("EXTEND", "UPDATE", "UNPACK", "MERGE", "SEND", "CALL_FUNCTION_EX")
 # Opcodes that move a value and never look at it: two thirds of what runs, which has nothing to take back.
+RECORDED = 3  # of the numbers that say how much was done
 MOVING = frozenset(
     ("LOAD_FAST", "LOAD_FAST_AND_CLEAR", "LOAD_CLOSURE", "STORE_FAST", "DELETE_FAST", "MAKE_CELL", "COPY_FREE_VARS",
      "LOAD_DEREF", "STORE_DEREF", "LOAD_GLOBAL", "LOAD_CONST", "PUSH_NULL", "POP_TOP", "COPY", "SWAP", "KW_NAMES",
@@ -47,10 +50,7 @@ def watched(code: Code) -> Code:
 
 def _remembering(handler: Handler) -> Handler:
     def run(machine: Machine, frame: Frame, argument: int) -> Outcome:
-        recorder = machine.recorder
-        machine.exits.before = Before(
-            frame, handler, argument, len(machine.frames), len(recorder.calls), len(recorder.journal.writes)
-        )
+        machine.exits.before = Before(frame, handler, argument, _done(machine))
         try:
             return handler(machine, frame, argument)
         finally:
@@ -59,18 +59,35 @@ def _remembering(handler: Handler) -> Handler:
     return run
 
 
+def _done(machine: Machine) -> tuple[int, ...]:
+    """How much was done so far, in numbers that only grow: what is recorded, then what ran besides."""
+    recorder = machine.recorder
+    recorded = len(machine.frames), len(recorder.calls), len(recorder.journal.writes)
+    return *recorded, machine.inlined, recorder.memory.lasting
+
+
+def untouched(machine: Machine, before: Before) -> bool:
+    """Whether the recorder has refused the instruction at hand before it ran anything that lasts."""
+    if machine.frames[-1] is not before.frame or _done(machine) != before.done:
+        return False
+    return before.handler in _calls() or undone(machine, before)
+
+
 def undone(machine: Machine, before: Before) -> bool:
     """Whether the instruction has changed nothing but the stack of its frame."""
-    recorder, handler = machine.recorder, before.handler
-    if machine.frames[-1] is not before.frame or len(machine.frames) != before.frames:
-        return False
-    if len(recorder.calls) != before.calls or len(recorder.journal.writes) != before.writes:
+    handler = before.handler
+    if machine.frames[-1] is not before.frame or _done(machine)[:RECORDED] != before.done[:RECORDED]:
         return False
     if handler is HANDLERS["FOR_ITER"]:
         return type(before.stack[-1]) is RangeIterator
-    if handler in (HANDLERS["CALL"], HANDLERS.get("CALL_KW")):
+    if handler in _calls():
         return all(map(_lasting, before.stack[-before.argument - 2 :]))
     return handler not in _advancing()
+
+
+@functools.cache
+def _calls() -> frozenset[Handler | None]:
+    return frozenset((HANDLERS["CALL"], HANDLERS.get("CALL_KW")))
 
 
 @functools.cache

@@ -211,6 +211,7 @@ class Calls:
                 return None
             if kind is operator.itemgetter and python_method(type(args[0]), "__getitem__") is not None:
                 return Instead(item_getter_, (args[0], *target.__reduce__()[1]), kwargs)
+        self.recorder.memory.lasting += 1  # what follows runs Python, or enters a frame
         if is_pure(target):
             value = call_pure(self.recorder, target, args, kwargs)
             if value is MISSING:
@@ -275,6 +276,7 @@ class Calls:
         continuation: Pending | None,
     ) -> Outcome:
         depth = len(self.frames)
+        self.recorder.memory.lasting += 1
         outcome = self._sealed(special, frame, args, kwargs, continuation)
         if outcome is MISSING:
             self.machine.natives.call(frame, target, args, kwargs, continuation)

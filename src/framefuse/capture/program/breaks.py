@@ -53,13 +53,18 @@ class Break(BaseException):
 
 
 class Before:
-    """What an instruction found: its handler, the frame with its stack, and how much was recorded."""
+    """What an instruction found: its handler, the frame with its stack, and how much was done and recorded."""
 
-    __slots__ = ("argument", "calls", "frame", "frames", "handler", "keywords", "stack", "step", "writes")
+    __slots__ = ("argument", "done", "frame", "handler", "keywords", "stack", "step")
 
     def __init__(
-        self, frame: Frame, handler: Callable[..., Outcome], argument: int, frames: int, calls: int, writes: int
+        self, frame: Frame, handler: Callable[..., Outcome], argument: int, done: tuple[int, ...]
     ) -> None:
         self.frame, self.handler, self.argument = frame, handler, argument
         self.stack, self.keywords, self.step = frame.stack[:], frame.keywords, frame.step - 1
-        self.frames, self.calls, self.writes = frames, calls, writes
+        self.done = done
+
+    def restore(self) -> Frame:
+        """Gives the frame its stack as it was before the instruction."""
+        self.frame.stack[:], self.frame.keywords, self.frame.step = self.stack, self.keywords, self.step
+        return self.frame

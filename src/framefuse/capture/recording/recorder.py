@@ -158,7 +158,7 @@ class Recorder:
 
     def note_warning(self) -> None:
         """Notes that torch's Python code warned, which later calls do as an effect."""
-        self._warned = True
+        self._warned, self.memory.lasting = True, self.memory.lasting + 1
 
     @contextmanager
     def unseen(self) -> Iterator[None]:
@@ -180,7 +180,7 @@ class Recorder:
         if not self.alive:
             return
         if self.machine is not None:
-            self.machine.exits.learn(code, detail)
+            self.machine.exits.refuse(code, detail)
         self.end(code, detail)
 
     def refuse_write(self, detail: str, *values: Value) -> tuple[Value, ...]:
@@ -437,7 +437,8 @@ class Recorder:
             # The inner mode may say otherwise.
             tracks = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
             required = tracks and bool(operands) and operands[0].requires_grad
-            return Prepared(recorded, named, operands, versions_of(operands), state, tracks, required)
+            versions = versions_of(operands)
+            return self.memory.about_to_run(Prepared(recorded, named, operands, versions, state, tracks, required))
         except Exception as fault:
             self.fault(fault)
             return None
@@ -464,6 +465,7 @@ class Recorder:
             if prepared.named:
                 # A generator that is an argument moves too.
                 advanced = advanced or any(is_a(value, Source) for value in prepared.named.values())
+            self.memory.ran(bool(written or advanced or self._told))
             data = counts = call_names.sizes_from_data(name, args, kwargs)
             if self.sizes.from_data:
                 data = data or any(self.numbers[id(tensor)] in self.sizes.from_data for tensor in operands)
@@ -549,8 +551,6 @@ class Recorder:
             parts = [value if part is NO_TENSOR else part for part, value in zip(parts, out, strict=True)]
             return parts if is_a(out, list) else tuple(parts)
         return NO_TENSOR
-
-
 
 NO_TENSOR = object()
 COUNTING = ("values", "alone")  # when values decide sizes, in calls that count by their first

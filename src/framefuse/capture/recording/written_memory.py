@@ -47,6 +47,16 @@ class WrittenMemory:
         self.host = host
         self.versions: dict[int, dict[int, int | None]] = {}  # of the inputs: by storage, by number
         self.writers: dict[int, set[Place | None]] = {}  # by storage
+        self.lasting = 0  # calls that ran, but for those which changed nothing and told nothing
+
+    def about_to_run(self, prepared: Prepared) -> Prepared:
+        """A call that may change something."""
+        self.lasting += 1
+        return prepared
+
+    def ran(self, changed: bool) -> None:
+        """It ran; where nothing was ``changed`` by that it can be made again."""
+        self.lasting -= not changed
 
     def add_input(self, number: int, tensor: torch.Tensor) -> None:
         """Notes the count of a new input."""
