@@ -24,14 +24,15 @@ def export(
     dynamic: bool | Mapping[int | str, Mapping[int, str]] | None = None,
     weights: str = "inside",
 ) -> Exported:
-    """Writes ``f`` as a shared library that runs without Python and without torch, on CPUs like this one.
+    """Writes ``f`` as a shared library that runs without Python and without torch, on CPUs or NVIDIA GPUs like those
+    here: where the examples lie.
 
     ``f`` runs once on the examples, without gradients. What a trace would silently make constant is an error at its
     line: a branch on a tensor's value, an effect, a number computed from a tensor. docs/export.md has the interface in
     C, and what can be exported so far. It needs a C compiler.
 
     Args:
-        f: a function or module of tensors, on the CPU; also one of TorchScript, or an ``ExportedProgram``.
+        f: a function or module of tensors, on the CPU or a GPU; also one of TorchScript, or an ``ExportedProgram``.
         example_inputs: the arguments that it is called with: tensors, also within tuples, lists, dicts with texts as
             keys and dataclasses, and numbers, texts and None, which stay what they are.
         kwargs: those that it is called with by name.
@@ -55,20 +56,25 @@ def export(
 
 
 def load(
-    path: str | os.PathLike[str], *, threads: int = 1, weights: str | os.PathLike[str] | None = None
+    path: str | os.PathLike[str],
+    *,
+    threads: int = 1,
+    weights: str | os.PathLike[str] | None = None,
+    device: int = 0,
 ) -> LoadedProgram:
     """The program that :func:`export` wrote to ``path``, as a callable of arrays of NumPy or tensors of torch.
 
     The file is machine code that will run: load one that you trust as much as a program. Its checksum finds damage, and
     no intent. The callable has ``update_constants({name: tensor})``, ``set_threads(count)`` and a ``description``; one
-    thread calls it at a time, and a call runs on so many ``threads``. ``weights`` is their file where it lies elsewhere
-    than beside the library; it may have other contents, and its checksum is not looked at.
+    thread calls it at a time, and a call runs on so many ``threads``, or on the GPU number ``device``, in torch's
+    current stream. ``weights`` is their file where it lies elsewhere than beside the library; it may have other
+    contents, and its checksum is not looked at.
 
     Raises:
         UserError: the file is no exported program, is damaged, or needs another processor. OSError: there is no such
             file.
     """
     program: LoadedProgram = importlib.import_module("framefuse.aot.loader").load(
-        path, threads=threads, weights=weights
+        path, threads=threads, weights=weights, device=device
     )
     return program

@@ -37,21 +37,17 @@ from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, Numbe
 OWNED = ("fresh", "call")  # slots with memory of their own
 
 
-def c_text(program: Program, placed: Laid, wide: bool) -> str:
-    """The translation unit of a program whose weights are ``placed`` so in their file; ``wide`` says whether kernels
-    hold 64 bytes in a vector.
-    """
+def c_text(writer: Writer, placed: Laid) -> str:
+    """The translation unit of a program whose weights are ``placed`` so in their file."""
+    program = writer.program
     weights = program.weights
-    writer = _Writer(program)
     lines = [
         f"#define INPUTS {len(program.inputs)}",
         f"#define OUTPUTS {len(program.results)}",
         f"#define CONSTANTS {len(weights)}",
-        f"#define PACKS {2 * sum(isinstance(step, (MatmulStep, CallStep)) for step in program.plan.steps)}",
-        f"#define DERIVED {len(writer.derived.slots)}",
-        f"#define WIDE_VECTORS {int(wide)}",
+        *writer.settings(),
         *_beside(program, placed),
-        '#include "runtime.c"',
+        f'#include "{writer.RUNTIME}"',
         '__asm__(".pushsection .rodata\\n.balign 64\\n.globl framefuse_weights\\n.hidden framefuse_weights\\n"',
         '        "framefuse_weights: .incbin \\"weights.safetensors\\"\\n.byte 0\\n.popsection\\n");',
         "extern const char framefuse_weights[];",
@@ -67,11 +63,8 @@ def c_text(program: Program, placed: Laid, wide: bool) -> str:
         kind = f"{quoted(weight.name)}, {code}, {bits}, {weight.tensor.ndim}"
         rows.append(f"    {{{kind}, sizes_{k}, strides_{k}, {place}, {size}}},")
     lines += ["static const constant constants[CONSTANTS + 1] = {", *rows, "    {0}};"]
-    for name in dict.fromkeys(program.kernels.values()):
-        lines.append(f"int64_t {name}(char **buffers, const int64_t *numbers, int64_t begin, int64_t end);")
-    lines += _orders(program)
-    lines += [*writer.derive(), *writer.function()]
-    return "\n".join([*lines, '#include "model.c"', ""])
+    lines += [*writer.code(), *_orders(program), *writer.derive(), *writer.function()]
+    return "\n".join([*lines, f'#include "{writer.MODEL}"', '#include "model.c"', ""])
 
 
 def _beside(program: Program, placed: Laid) -> list[str]:
@@ -102,11 +95,16 @@ def _orders(program: Program) -> list[str]:
     return [f"#define STEPS {steps}", *lines, table]
 
 
-class _Writer(Products):
-    """Writes the function ``program``."""
+class Writer(Products):
+    """Writes the function ``program`` for the CPU: ``wide`` says whether kernels hold 64 bytes in a vector. ``RUNTIME``
+    is the file of C before it, ``MODEL`` the one behind it.
+    """
 
-    def __init__(self, program: Program) -> None:
+    RUNTIME, MODEL = "runtime.c", "cpu_model.c"
+
+    def __init__(self, program: Program, wide: bool = False) -> None:
         super().__init__(program)
+        self.wide = wide
         self.shown = parts(program.plan)
         roots = [result.slot for result in program.results]
         self.leaving = {slot for slot in roots if slot >= 0 and self.plan.slots[slot].place in OWNED}
@@ -116,6 +114,17 @@ class _Writer(Products):
         self.within = {tail.out: tail.input for tail in tails if tail.within}  # in whose memory slots lie
         self.followers = {tail.step for tail in tails}
         self.behind: object = None  # the step behind the one that is written
+
+    def settings(self) -> Iterator[str]:
+        """The macros that the runtime is compiled with."""
+        yield f"#define PACKS {2 * sum(isinstance(step, (MatmulStep, CallStep)) for step in self.plan.steps)}"
+        yield f"#define DERIVED {len(self.derived.slots)}"
+        yield f"#define WIDE_VECTORS {int(self.wide)}"
+
+    def code(self) -> Iterator[str]:
+        """Declares the code of the kernels."""
+        for name in dict.fromkeys(self.program.kernels.values()):
+            yield f"int64_t {name}(char **buffers, const int64_t *numbers, int64_t begin, int64_t end);"
 
     def function(self) -> Iterator[str]:
         plan = self.plan
@@ -130,8 +139,8 @@ class _Writer(Products):
             yield from self.check(check)
         for instruction in plan.numbers:
             yield from self.number(instruction)
-        if plan.arena >= 0:
-            yield f"    if (arena(model, n[{plan.arena}].i)) return -1;"
+        for number in ([plan.arena] if plan.arena >= 0 else []) + [number for _, number in plan.arenas]:
+            yield f"    if (arena(model, n[{number}].i)) return -1;"
         for slot, source in enumerate(self.program.sources):
             yield f"    p[{slot}] = {self.origin(source)};"
         if self.derived.slots:
@@ -157,7 +166,7 @@ class _Writer(Products):
         yield from self.finish()
         yield "failed:"
         yield from (f"    {self.freed(slot)}" for slot in self.owned())
-        yield from (f"    free(copy_{k});" for k in self.copies)
+        yield from (f"    let_go(copy_{k});" for k in self.copies)
         yield from (f"    free(owners_{slot});" for slot in sorted(self.shared))
         yield "    return -1;"
         yield "}"
@@ -196,7 +205,7 @@ class _Writer(Products):
         return [slot for slot, place in slots if place.place in OWNED and slot not in self.shown]
 
     def freed(self, slot: int) -> str:
-        return f"free(p[{slot}]);" if slot in self.leaving else f"give_back(model, p[{slot}]);"
+        return f"let_go(p[{slot}]);" if slot in self.leaving else f"give_back(model, p[{slot}]);"
 
     def origin(self, source: int) -> str:
         given = len(self.program.inputs)
@@ -227,7 +236,7 @@ class _Writer(Products):
     def memory(self, slot: int) -> Iterator[str]:
         place = self.plan.slots[slot]
         bytes = f"spanned_bytes({len(place.sizes)}, sizes, strides, {BY_NAME[place.dtype].size})"
-        taken = f"room({bytes})" if slot in self.leaving else f"take(model, {bytes})"
+        taken = f"lasting(model, {bytes})" if slot in self.leaving else f"take(model, {bytes})"
         yield f"    {{ {self.array('sizes', place.sizes)} {self.array('strides', place.strides)}"
         yield f"      p[{slot}] = {taken}; }}"
         yield f'    if (!p[{slot}]) {{ fail(model, "there is no memory for a result"); goto failed; }}'
@@ -400,7 +409,8 @@ class _Writer(Products):
         yield f"    {{ {self.array('sizes', place.sizes)} {self.array('to', place.strides)}"
         yield from self.seen(item.input, item.steps)
         yield f"      if (is_other(model, &v, {len(place.sizes)}, sizes)) goto failed;"
-        yield f"      copy(v.ndim, v.sizes, v.data, v.strides, p[{item.out}], to, {element}); }}"
+        moved = f"v.ndim, v.sizes, v.data, v.strides, p[{item.out}], to, {element}"
+        yield f"      if (move(model, {moved})) goto failed; }}"
 
     def joined(self, item: Joined) -> Iterator[str]:
         out, real, imag = (self.plan.slots[slot] for slot in (item.out, item.real, item.imag))
@@ -456,7 +466,8 @@ class _Writer(Products):
         for slot in item.inputs:
             piece = self.plan.slots[slot]
             yield f"      {{ {self.array('sizes', piece.sizes)} {self.array('from', piece.strides)}"
-            yield f"        copy({len(out.sizes)}, sizes, p[{slot}], from, place, to, {size});"
+            moved = f"{len(out.sizes)}, sizes, p[{slot}], from, place, to, {size}"
+            yield f"        if (move(model, {moved})) goto failed;"
             yield f"        place += sizes[{item.dim}] * to[{item.dim}] * {size}; }}"
         yield "    }"
 
@@ -507,7 +518,7 @@ class _Writer(Products):
                 yield "    {"
                 yield from self.seen(result.slot, result.steps)
                 if k in self.copies:
-                    yield f"      copy_{k} = copied(&v);"
+                    yield f"      copy_{k} = copied(model, &v);"
                     yield f"      if (!copy_{k}) {{ {self.undone(k)} goto failed; }}"
                 yield from (f"      {line}" for line in self.given(k, result, "v.ndim, v.sizes, v.strides"))
                 yield "    }"
@@ -538,7 +549,7 @@ class _Writer(Products):
             yield f"if (!{owners} && ({owners} = malloc(sizeof(int)))) *{owners} = {count};"
             yield f"if (!{owners}) {{ {self.undone(k)} goto failed; }}"
         data = "v.data" if "v." in shape else f"p[{result.slot}]"
-        yield f"out[{k}] = give({memory}, {data}, {owners}, {kind}, {shape});"
+        yield f"out[{k}] = give(model, {memory}, {data}, {owners}, {kind}, {shape});"
         yield f"if (!out[{k}]) {{ {self.undone(k)} goto failed; }}"
 
     def undone(self, count: int) -> str:

@@ -56,6 +56,42 @@ class FileBeside:
 
 
 @dataclass(frozen=True, slots=True)
+class Image:
+    """Code of a kernel for a GPU: the ``file`` that holds it, the ``function`` in that, and the bytes of shared memory
+    that a launch takes.
+    """
+
+    file: str
+    function: str
+    shared: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForGpu:
+    """What only a program for a GPU has: by kernel its images for numbers like the recorded ones, for any numbers, and
+    for any numbers and addresses; the compute capability that these are for, and whether products of float32 may round
+    their operands, as torch was told when it was exported.
+    """
+
+    images: Mapping[str, tuple[Image, Image, Image]]
+    capability: tuple[int, int]
+    rounded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The kernels of a plan: the names of their functions by the numbers of their steps, the slots that each of these
+    steps writes, those that follow a convolution, and the ``files`` that hold the code, by name.
+    """
+
+    kernels: Mapping[int, str]
+    written: Mapping[int, tuple[int, ...]]
+    tails: Mapping[int, Tail]
+    files: Mapping[str, bytes]
+    gpu: ForGpu | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A plan with all that it needs outside of Python.
 
@@ -65,7 +101,7 @@ class Program:
     of numbers that the recorded call has set for good. ``kernels`` names the functions of kernel steps by their place,
     ``written`` has the slots that these write; ``tails`` are those that follow convolutions, by these steps.
     ``results`` are the tensors that leave, in the order of the outputs; weights may lie in a file
-    ``beside`` the library.
+    ``beside`` the library. ``gpu`` is None where the program runs on the CPU.
     """
 
     plan: Plan
@@ -80,6 +116,7 @@ class Program:
     results: tuple[Result, ...]
     description: Mapping[str, object]
     beside: FileBeside | None = None
+    gpu: ForGpu | None = None
 
 
 # A check of one tensor: ("tensor", input, spec, free numbers).

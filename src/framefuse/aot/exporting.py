@@ -10,19 +10,17 @@ from typing import Any
 
 import torch
 
-from framefuse.aot.exported_program import DLPACK, Given, Program, Result
+from framefuse.aot.cpu_code import cpu_code
+from framefuse.aot.exported_program import DLPACK, Given, Program
+from framefuse.aot.gpu_code import gpu_code
 from framefuse.aot.inputs import Inputs, inputs_of
 from framefuse.aot.recording import Recorded, checks, pinned, recorded, refuse, sources, told
 from framefuse.aot.results import structure
 from framefuse.aot.shared_library import build
-from framefuse.aot.tails import Tail, tails, within
 from framefuse.aot.torchscript import as_python, is_script
 from framefuse.errors import UserError
-from framefuse.ir.loops import Kernel
-from framefuse.ir.loops.key import key_of
-from framefuse.ir.plan import KernelStep
-from framefuse.ir.schedule import RunKernel
 
+DEVICES = ("cpu", "cuda")
 Dynamic = bool | None | Mapping[int | str, Mapping[int, str]]
 
 
@@ -58,7 +56,7 @@ def export(
     read, places = sources(call, examples, named)
     result, results, read = structure(call, examples, read)
     kept, fixed = checks(call, examples)
-    functions, written, behind, kernels = _kernels(call, results)
+    code = (gpu_code if call.gpu else cpu_code)(call, results)
     inputs = tuple(_given(place, tensor, dynamic) for place, tensor in enumerate(examples))
     sizes = pinned(call, examples)
     for each in sizes:
@@ -72,10 +70,11 @@ def export(
         "weights": [_described(weight.name, weight.tensor) for weight in read],
         "result": result,
         "assumed": assumed,
+        "device": "cuda" if call.gpu else "cpu",
     }
-    made = (functions, written, behind, results, description)
-    program = Program(call.stages.plan, inputs, read, places, kept, fixed, *made)
-    build(program, kernels, Path(path), beside)
+    made = (code.kernels, code.written, code.tails, results, description)
+    program = Program(call.stages.plan, inputs, read, places, kept, fixed, *made, gpu=code.gpu)
+    build(program, code.files, Path(path), beside)
     names = tuple(weight.name for weight in read)
     return Exported(os.fspath(path), tuple(each.name for each in inputs), names, len(results), assumed)
 
@@ -118,8 +117,10 @@ def _fit(f: Callable[..., Any], examples: tuple[torch.Tensor, ...], dynamic: boo
 
 def _examples(given: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     for place, tensor in enumerate(given):
-        if tensor.device.type != "cpu" or tensor.dtype not in DLPACK:
-            raise UserError(f"input {place} is {tensor.dtype} on {tensor.device}. Export for the CPU is what there is")
+        if tensor.device.type not in DEVICES or tensor.dtype not in DLPACK:
+            raise UserError(f"input {place} is {tensor.dtype} on {tensor.device}. Export is for the CPU and for CUDA")
+        if tensor.device != given[0].device:
+            raise UserError(f"inputs lie on {given[0].device} and on {tensor.device}. Give all of them on one device")
     if len({id(tensor) for tensor in given}) < len(given):
         raise UserError("one tensor is given twice. Give a clone: which is which must be known")
     return tuple(given)
@@ -172,32 +173,3 @@ def _names(f: Callable[..., Any]) -> dict[int, str]:
 
 def _described(name: str, tensor: torch.Tensor) -> dict[str, object]:
     return {"name": name, "dtype": str(tensor.dtype).removeprefix("torch."), "sizes": list(tensor.shape)}
-
-
-def _kernels(
-    call: Recorded, results: Sequence[Result]
-) -> tuple[dict[int, str], dict[int, tuple[int, ...]], dict[int, Tail], dict[str, Kernel]]:
-    """The function of each kernel step, the slots that it writes, which of them follow convolutions, and the distinct
-    kernels by their functions.
-    """
-    code = call.stages.code
-    assert code is not None, "the native backend made it"
-    items = [item for item in code.schedule.items if isinstance(item, RunKernel)]
-    plan = call.stages.plan
-    steps = [(place, step) for place, step in enumerate(plan.steps) if isinstance(step, KernelStep)]
-    known = {place: item.kernel for (place, _), item in zip(steps, items, strict=True)}
-    found = tails(plan, known, frozenset(result.slot for result in results))
-    known |= {tail.step: within(known[tail.step], step, tail) for tail in found.values()
-              if isinstance(step := plan.steps[tail.step], KernelStep)}  # fmt: skip
-    functions: dict[object, str] = {}
-    kernels: dict[str, Kernel] = {}
-    named: dict[int, str] = {}
-    written: dict[int, tuple[int, ...]] = {}
-    for place, step in steps:
-        kernel = known[place]
-        name = functions.setdefault(key_of(kernel), f"framefuse_kernel_{len(functions)}")
-        kernels.setdefault(name, kernel)
-        named[place] = name
-        buffers = zip(step.buffers, kernel.buffers, strict=True)
-        written[place] = tuple(slot for slot, buffer in buffers if buffer.written)
-    return named, written, found, kernels

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 #ifndef DLPACK_DLPACK_H_ /* include dlpack.h first to use its own declarations */
-typedef enum { kDLCPU = 1 } DLDeviceType;
+typedef enum { kDLCPU = 1, kDLCUDA = 2 } DLDeviceType;
 typedef struct { DLDeviceType device_type; int32_t device_id; } DLDevice;
 typedef enum { kDLInt = 0, kDLUInt = 1, kDLFloat = 2, kDLBfloat = 4, kDLComplex = 5, kDLBool = 6 } DLDataTypeCode;
 typedef struct { uint8_t code; uint8_t bits; uint16_t lanes; } DLDataType;
@@ -44,12 +44,19 @@ int framefuse_version(void);
 framefuse_model *framefuse_load(char *error, size_t size);
 /* The same with the file of weights in another place; it is mapped, and must stay as it is while models live. */
 framefuse_model *framefuse_load_with(const char *weights, char *error, size_t size);
+/* The same of a program for GPUs on the one of this number; `weights` may be NULL. */
+framefuse_model *framefuse_load_on(int device, const char *weights, char *error, size_t size);
 void framefuse_free(framefuse_model *model);
 
 /* 0 and new tensors in `outputs`, to be given back by their own deleters; or -1, with nothing in `outputs` and the
  * reason in framefuse_error. The inputs are only read. */
 int framefuse_run(framefuse_model *model, const DLTensor *const *inputs, int input_count, DLManagedTensor **outputs,
                   int output_count);
+/* The same on a stream of CUDA (CUstream, cudaStream_t), where results will be there when what was launched there before
+ * is done; the default stream otherwise. What reads a result is launched on that stream before the result's deleter is
+ * called, or has ended. A program for the CPU has no use for the stream. */
+int framefuse_run_on(framefuse_model *model, void *stream, const DLTensor *const *inputs, int input_count,
+                     DLManagedTensor **outputs, int output_count);
 
 /* Copies new contents of weights, of the same dtypes, sizes and order in memory, into the model: all of them, or none
  * and -1. */

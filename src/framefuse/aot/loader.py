@@ -18,6 +18,7 @@ from framefuse.aot.arguments import takes_tensors, tensors_of
 from framefuse.errors import UserError
 
 VERSION = 3
+HOST, CUDA = (1, 0), 2  # of DLPack: the CPU, and the type of NVIDIA's GPUs
 CHUNK = 1 << 24  # bytes of a file that are read at once
 MARK = struct.Struct("<8sQL")  # behind the library: a word, its length, its checksum
 
@@ -59,10 +60,11 @@ _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, 
 class _Result:
     """A tensor of the library until somebody takes it."""
 
-    __slots__ = ("address",)
+    __slots__ = ("address", "device")
 
-    def __init__(self, address: int) -> None:
+    def __init__(self, address: int, device: tuple[int, int]) -> None:
         self.address: int | None = address
+        self.device = device
 
     def __dlpack__(self, **_: Any) -> Any:
         capsule = _new_capsule(self.address, b"dltensor", None)
@@ -70,7 +72,7 @@ class _Result:
         return capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
+        return self.device
 
     def __del__(self) -> None:
         if self.address is not None:
@@ -81,18 +83,24 @@ class _Result:
 class LoadedProgram:
     """An exported program in this process. A call takes arguments as they were recorded, with tensors of numpy, torch
     or whatever knows DLPack, and gives new ones in the structure that was recorded: torch's where torch's were given,
-    else numpy's. One thread calls it at a time; the call may run on several, see :meth:`set_threads`.
+    else numpy's, or on a GPU what knows DLPack. One thread calls it at a time; the call may run on several, see
+    :meth:`set_threads`. On a GPU it runs on torch's current stream.
     """
 
-    def __init__(self, path: str, library: ctypes.CDLL, weights: str | None = None) -> None:
+    def __init__(self, path: str, library: ctypes.CDLL, weights: str | None = None, device: int = 0) -> None:
         self.path, self._library = path, library
         self.description: Mapping[str, Any] = json.loads(_declared(library))
         self._flat = takes_tensors(self.description["arguments"])
-        self._run, self._count = library.framefuse_run, library.framefuse_output_count()
+        self._count = library.framefuse_output_count()
+        on_gpu = self.description.get("device", "cpu") != "cpu"
+        self._device = (CUDA, device) if on_gpu else HOST
+        self._run = library.framefuse_run_on if on_gpu else library.framefuse_run
         self._result = self.description["result"]
         error = ctypes.create_string_buffer(512)
         file = _weights_file(path, weights, self.description.get("weights_file"))
-        if file is None:
+        if on_gpu:
+            self._model = library.framefuse_load_on(device, file and os.fsencode(file), error, len(error))
+        elif file is None:
             self._model = library.framefuse_load(error, len(error))
         else:
             self._model = library.framefuse_load_with(os.fsencode(file), error, len(error))
@@ -107,19 +115,28 @@ class LoadedProgram:
         addresses = [_pointer_of(capsule, b"dltensor") for capsule in capsules]
         given = (ctypes.c_void_p * (len(addresses) or 1))(*addresses)
         outputs = (ctypes.c_void_p * (self._count or 1))()
-        if self._run(self._model, given, len(addresses), outputs, self._count):
+        model = (self._model,) if self._device == HOST else (self._model, self._stream(torch))
+        if self._run(*model, given, len(addresses), outputs, self._count):
             raise ValueError(self._error())
         found: list[Any] = outputs[: self._count]
         if torch is not None and any(isinstance(tensor, kind) for tensor in tensors):
             results = [torch.from_dlpack(_new_capsule(address, b"dltensor", None)) for address in found]
         else:
-            results = [numpy.from_dlpack(_Result(address)) for address in found]
+            made = [_Result(address, self._device) for address in found]
+            results = [numpy.from_dlpack(each) for each in made] if self._device == HOST else made
         if self._result["kind"] == "tensor":
             return results[self._result["output"]]
         return _structured(self._result, results)
 
+    def _stream(self, torch: Any) -> int | None:
+        """The stream of a GPU on which torch works now; None is the default one."""
+        return None if torch is None else torch.cuda.current_stream(self._device[1]).cuda_stream
+
     def update_constants(self, weights: Mapping[str, Any]) -> None:
         """Copies new contents of weights into the program, by their names: all of them or, with ValueError, none."""
+        torch = sys.modules.get("torch")
+        if torch is not None and self._device != HOST:
+            torch.cuda.current_stream(self._device[1]).synchronize()
         names = (ctypes.c_char_p * max(1, len(weights)))(*[name.encode() for name in weights])
         capsules = [_capsule(value) for value in weights.values()]
         values = (ctypes.c_void_p * max(1, len(weights)))(*[_pointer_of(capsule, b"dltensor") for capsule in capsules])
@@ -144,10 +161,14 @@ class LoadedProgram:
 
 
 def load(
-    path: str | os.PathLike[str], *, threads: int = 1, weights: str | os.PathLike[str] | None = None
+    path: str | os.PathLike[str],
+    *,
+    threads: int = 1,
+    weights: str | os.PathLike[str] | None = None,
+    device: int = 0,
 ) -> LoadedProgram:
-    """The program that :func:`framefuse.export` wrote to ``path``, as a callable that runs on so many ``threads``, with
-    the file ``weights`` where that is not the one beside it.
+    """The program that :func:`framefuse.export` wrote to ``path``, as a callable that runs on so many ``threads``, or
+    on the GPU number ``device``, with the file ``weights`` where that is not the one beside it.
 
     The file is machine code that will run: load one that you trust as much as a program. Its checksum finds damage, and
     no intent.
@@ -162,7 +183,7 @@ def load(
         library = _opened(name)
     except OSError as error:
         raise UserError(f"{name} cannot be loaded: {error}. Export it on a machine like this one") from error
-    program = LoadedProgram(name, library, None if weights is None else os.path.abspath(os.fspath(weights)))
+    program = LoadedProgram(name, library, None if weights is None else os.path.abspath(os.fspath(weights)), device)
     program.set_threads(threads)
     return program
 
@@ -218,6 +239,12 @@ def _declared(library: ctypes.CDLL) -> bytes:
     if hasattr(library, "framefuse_load_with"):  # libraries of earlier versions hold their weights
         library.framefuse_load_with.restype = ctypes.c_void_p
         library.framefuse_load_with.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
+    if hasattr(library, "framefuse_load_on"):  # and know no GPUs
+        library.framefuse_load_on.restype = ctypes.c_void_p
+        library.framefuse_load_on.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
+        library.framefuse_run_on.argtypes = [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int
+        ]  # fmt: skip
     library.framefuse_free.argtypes = [ctypes.c_void_p]
     library.framefuse_run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
     library.framefuse_update_constants.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
@@ -241,7 +268,8 @@ def _of_torch(torch: Any, tensor: Any) -> Any:
     """The same for one of torch, by its function, which takes a tenth of the time of its method. The method says what
     has no capsule.
     """
-    if tensor.is_cpu and tensor.layout is torch.strided and not (tensor.is_conj() or tensor.is_neg()):
+    dense = (tensor.is_cpu or tensor.is_cuda) and tensor.layout is torch.strided
+    if dense and not (tensor.is_conj() or tensor.is_neg()):
         return torch.to_dlpack(tensor.detach() if tensor.requires_grad else tensor)
     return _capsule(tensor)
 

@@ -1,18 +1,6 @@
 /* The interface of framefuse.h over one program: the function `program`, the table `constants` and the text
- * `description` stand before it in the translation unit. */
-#include "weights_file.c"
-
-static int supported(void) {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
-        return 0;
-    if (WIDE_VECTORS && !(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-                          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")))
-        return 0;
-#endif
-    return 1;
-}
+ * `description` stand before it in the translation unit, and
+ * what opens and closes a model on its device. */
 
 API int framefuse_version(void) { return FRAMEFUSE_VERSION; }
 API int framefuse_input_count(void) { return INPUTS; }
@@ -24,61 +12,43 @@ API const char *framefuse_error(const framefuse_model *model) { return model->er
 API void framefuse_free(framefuse_model *model) {
     if (model == NULL)
         return;
-    for (int k = 0; model->own && k < CONSTANTS; k++)
-        free(model->own[k]);
+    close_model(model);
     free(model->own);
     free(model->constants);
-    free(model->arena);
-    free(model->scratch);
-    for (int k = 0; k < BLOCKS; k++)
-        free(model->blocks[k].data);
-    set_threads(model, 1);
-    if (model->packs != NULL)
-        count_model(-1);
-    drop_packs(model->packs);
-    drop_derived(&model->derived);
-    drop_file(&model->file);
-    free(model->packs);
     free(model);
 }
 
-API framefuse_model *framefuse_load_with(const char *weights, char *error, size_t size) {
-    if (!supported()) {
-        snprintf(error, size, "this processor lacks the vector instructions that the program was exported for");
-        return NULL;
-    }
+API framefuse_model *framefuse_load_on(int device, const char *weights, char *error, size_t size) {
     framefuse_model *model = calloc(1, sizeof *model);
     if (model != NULL) {
         model->own = calloc(CONSTANTS + 1, sizeof *model->own);
         model->constants = calloc(CONSTANTS + 1, sizeof *model->constants);
-        model->packs = calloc(PACKS + 1, sizeof *model->packs);
-        model->threads = 1;
-        model->crew_of = children;
-        if (model->packs != NULL)
-            count_model(1);
     }
-    if (model == NULL || !model->own || !model->constants || !model->packs) {
+    if (model == NULL || !model->own || !model->constants) {
         framefuse_free(model);
         snprintf(error, size, "there is no memory for a model");
         return NULL;
     }
-    const char *file = weights_of(model, weights, error, size);
-    if (file == NULL) {
+    if (open_model(model, device, weights, error, size)) {
         framefuse_free(model);
         return NULL;
     }
-    for (int k = 0; k < CONSTANTS; k++)
-        model->constants[k] = file + constants[k].offset;
     return model;
+}
+
+API framefuse_model *framefuse_load_with(const char *weights, char *error, size_t size) {
+    return framefuse_load_on(0, weights, error, size);
 }
 
 API framefuse_model *framefuse_load(char *error, size_t size) { return framefuse_load_with(NULL, error, size); }
 
-API int framefuse_run(framefuse_model *model, const DLTensor *const *inputs, int input_count, DLManagedTensor **outputs,
-                      int output_count) {
+API int framefuse_run_on(framefuse_model *model, void *stream, const DLTensor *const *inputs, int input_count,
+                         DLManagedTensor **outputs, int output_count) {
     if (input_count != INPUTS || output_count != OUTPUTS)
         return fail(model, "the program takes %d tensors and gives %d, not %d and %d", INPUTS, OUTPUTS, input_count,
                     output_count);
+    if (begin_call(model, stream))
+        return -1;
     const DLTensor *given[INPUTS + 1];
     DLTensor laid[INPUTS + 1];
     int64_t steps[STEPS + 1];
@@ -94,7 +64,12 @@ API int framefuse_run(framefuse_model *model, const DLTensor *const *inputs, int
         answer = program(model, given, outputs);
     for (int k = 0; k < INPUTS; k++)
         give_back(model, taken[k]);
-    return answer;
+    return end_call(model, answer);
+}
+
+API int framefuse_run(framefuse_model *model, const DLTensor *const *inputs, int input_count, DLManagedTensor **outputs,
+                      int output_count) {
+    return framefuse_run_on(model, NULL, inputs, input_count, outputs, output_count);
 }
 
 static int find_constant(const char *name) {
@@ -109,7 +84,7 @@ static int check_constant(framefuse_model *model, const char *name, const DLTens
     if (k < 0)
         return fail(model, "the program has no weight %s", name);
     const constant *known = &constants[k];
-    if (check_kind(model, name, value, known->code, known->bits, known->ndim))
+    if (check_form(model, name, value, known->code, known->bits, known->ndim))
         return -1;
     for (int d = 0; d < known->ndim; d++)
         if (check_size(model, name, value, d, known->sizes[d]) || check_stride(model, name, value, d, known->strides[d]))
@@ -122,29 +97,24 @@ API int framefuse_update_constants(framefuse_model *model, const char *const *na
     for (int i = 0; i < count; i++)
         if (check_constant(model, names[i], values[i]))
             return -1;
+    if (begin_call(model, NULL))
+        return -1;
     char **copies = calloc((size_t)count + 1, sizeof *copies);
-    for (int i = 0; copies && i < count; i++) {
-        copies[i] = room(constants[find_constant(names[i])].bytes);
-        if (copies[i] != NULL)
-            continue;
-        while (i-- > 0)
-            free(copies[i]);
-        free(copies);
-        copies = NULL;
+    int made = 0, answer = copies ? 0 : fail(model, "there is no memory for the weights");
+    for (; answer == 0 && made < count; made++) {
+        copies[made] = copy_of_weight(model, constants[find_constant(names[made])].bytes, values[made]);
+        answer = copies[made] ? 0 : -1;
     }
-    if (copies == NULL)
-        return fail(model, "there is no memory for the weights");
-    for (int i = 0; i < count; i++) {
-        int k = find_constant(names[i]);
-        memcpy(copies[i], data_of(values[i]), (size_t)constants[k].bytes);
-        free(model->own[k]);
-        model->constants[k] = model->own[k] = copies[i];
+    for (int i = 0; i < made; i++) {
+        char **old = answer ? &copies[i] : &model->own[find_constant(names[i])];
+        drop_weight(model, *old);
+        if (answer == 0)
+            model->constants[find_constant(names[i])] = *old = copies[i];
     }
     free(copies);
-    drop_packs(model->packs);
-    drop_derived(&model->derived);
-    model->replaced = 1;
-    return 0;
+    if (answer == 0)
+        forget_weights(model);
+    return end_call(model, answer);
 }
 
 API void framefuse_set_threads(framefuse_model *model, int count) { set_threads(model, count); }

@@ -14,7 +14,7 @@ import torch
 
 from framefuse import _native
 from framefuse.aot.forms import forms
-from framefuse.aot.own_code import is_idle, read
+from framefuse.aot.own_code import Part, Pieces, is_idle, read
 from framefuse.aot.own_views import parts
 from framefuse.aot.scaled_convolutions import with_scaled_convolutions
 from framefuse.aot.weights import NAMES, Weight
@@ -25,7 +25,7 @@ from framefuse.guards.changes import value_at
 from framefuse.ir import registered
 from framefuse.ir.facts import Fact, Source
 from framefuse.ir.numbers import expr
-from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, NumbersStep, ReleaseStep
+from framefuse.ir.plan import AllocStep, CallStep, KernelStep, LaunchStep, MatmulStep, NumbersStep, ReleaseStep
 from framefuse.ir.schedule import RunCall
 from framefuse.ir.source import Line
 from framefuse.runtime.compilation import Compilation
@@ -37,6 +37,8 @@ CHECKABLE = frozenset(("tensor", "is", "type", "length", "keys", "absent", "unse
 TOLD = frozenset(("int", "float", "str", "answer", "integer", "real", "count"))
 CHECKS = frozenset(("tensor", "number", "relation"))
 PRODUCTS = frozenset(("float32", "float64"))
+GPU_PRODUCTS = PRODUCTS | {"float16", "bfloat16"}
+ON_GPU = (Part, Pieces)  # the calls of torch that programs for GPUs have code for
 SUBMODULE = re.compile(r"\._modules\['(\w+)'\]")  # told by its name alone
 OWN_FORMS = Path(__file__).parent / "forms"  # what these read is no program's
 VALUES = frozenset(("real_relation", "scalar", "address", "disjoint", "apart"))  # no check in C knows them
@@ -44,11 +46,20 @@ VALUES = frozenset(("real_relation", "scalar", "address", "disjoint", "apart")) 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The stages of the recorded call, with what its guards read: the objects of registers and the words of numbers."""
+    """The stages of the recorded call, with what its guards read: the objects of registers and the words of numbers;
+    and the ``device`` of its tensors.
+    """
 
     stages: Compilation
     registers: tuple[Any, ...]
     numbers: tuple[int, ...]
+    device: torch.device
+
+    @property
+    def gpu(self) -> bool:
+        """Whether its kernels are launched on a GPU."""
+        steps = self.stages.plan.steps
+        return self.device.type != "cpu" or any(isinstance(step, LaunchStep) for step in steps)
 
     @property
     def line(self) -> Line:
@@ -88,7 +99,7 @@ def _recorded(f: Callable[..., Any], examples: Sequence[torch.Tensor], dynamic: 
     if isinstance(checked, int):
         fact = stages.guards.program.texts[checked] if checked >= 0 else "torch's global state"
         raise refused(stages.trace.line, f"The call itself changed what it depends on: {fact}")
-    return Recorded(stages, *checked)
+    return Recorded(stages, *checked, examples[0].device if examples else torch.device("cpu"))
 
 
 def refuse(call: Recorded) -> None:
@@ -100,6 +111,8 @@ def refuse(call: Recorded) -> None:
     for step in plan.steps:
         if isinstance(step, CallStep) and not is_idle(step) and not any(out in shown for _, out in step.outs):
             called = read(plan, step)
+            if call.gpu and not isinstance(called, (str, *ON_GPU)):
+                called = f"{step.name} has no code for GPUs"
             if isinstance(called, str):
                 lines = (node.line for node in calls if node.attr("name") == step.name)
                 raise refused(next(lines, None) or call.line, called)
@@ -108,11 +121,14 @@ def refuse(call: Recorded) -> None:
         raise refused(line or call.line, "The program changes an object that outlives the call")
     if plan.written or stages.code.schedule.writes:
         raise refused(call.line, "The program writes to its inputs or weights")
-    known = (KernelStep, MatmulStep, AllocStep, ReleaseStep, CallStep, NumbersStep)
+    kernel, products = (LaunchStep, GPU_PRODUCTS) if call.gpu else (KernelStep, PRODUCTS)
+    known = (kernel, MatmulStep, AllocStep, ReleaseStep, CallStep, NumbersStep)
+    if any(slot.device != str(call.device) for slot in plan.slots):
+        raise refused(call.line, f"The program has tensors on other devices than {call.device}")
     for step in plan.steps:
         if not isinstance(step, known):
             raise refused(call.line, f"The step {getattr(step, 'name', type(step).__name__)} needs torch")
-        if isinstance(step, MatmulStep) and (step.accumulate or plan.slots[step.out].dtype not in PRODUCTS):
+        if isinstance(step, MatmulStep) and (step.accumulate or plan.slots[step.out].dtype not in products):
             raise refused(call.line, f"A product of {plan.slots[step.out].dtype} has no kernel")
     for fact in stages.assumptions.facts:
         if fact.source.is_argument and fact.kind not in CHECKABLE:
@@ -214,6 +230,8 @@ def sources(
             continue
         name = names.get(id(tensor), str(entry.source))
         if id(tensor) not in weights:
+            if tensor.device != call.device:
+                raise refused(call.line, f"The weight {name} lies on {tensor.device}, the inputs on {call.device}")
             if entry.spec.order is None or tensor.dtype not in NAMES:
                 raise refused(call.line, f"The weight {name} is not dense in memory, or has a dtype that files lack")
             weights[id(tensor)] = Weight(name, tensor, entry.spec.order)

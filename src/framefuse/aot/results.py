@@ -125,7 +125,7 @@ class _Builder:
             return self.leaf(Result(-1 - self.given.index(id(tensor)), ()))
         known = [k for k, weight in enumerate(self.weights) if weight.tensor is tensor]
         if not known:
-            if tensor.dtype not in NAMES or tensor.device.type != "cpu":
+            if tensor.dtype not in NAMES or tensor.device != self.call.device:
                 raise self.refusal(f"a tensor of {tensor.dtype} on {tensor.device}")
             known = [len(self.weights)]
             order = sorted(range(tensor.ndim), key=lambda d: (-tensor.stride(d), d))

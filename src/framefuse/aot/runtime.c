@@ -1,46 +1,11 @@
-/* The part of an exported library that is equal in all: checks of tensors, memory, threads, products of matrices and
+/* The part of an exported library for the CPU that is equal in all: memory, threads, products of matrices and
  * convolutions. The program itself stands behind it in one translation unit. */
-#define _GNU_SOURCE /* dladdr */
-#include "framefuse.h"
-
-#include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <float.h>
-#include <limits.h>
-#include <math.h>
-#include <pthread.h>
-#include <sched.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#define API __attribute__((visibility("default")))
-#define DIMENSIONS 64
-
-/* Long functions that call one step after the other: more than this is half of the compiler's time, and makes them a
- * tenth slower. */
-#if defined(__GNUC__) && !defined(__clang__)
-#define SEQUENCE __attribute__((optimize("O1"), noinline))
-#else
-#define SEQUENCE __attribute__((noinline))
-#endif
-
-typedef union { int64_t i; double r; } word;
-typedef struct { const char *name; uint8_t code, bits; int32_t ndim; const int64_t *sizes, *strides; uint64_t offset;
-                 int64_t bytes; } constant;
+#include "tensors.h"
 
 enum { BLOCKS = 256 };
 typedef struct { char *data; int64_t bytes; int used; } block;
 
 typedef struct { char *values[DERIVED + 1]; int ready; } derived_values; /* what is computed of weights alone */
-
-/* A file of weights in memory; two with equal marks are one. */
-typedef struct { const char *data; dev_t device; ino_t number; struct timespec changed; } weights_file;
 
 struct framefuse_model {
     char error[512];
@@ -60,12 +25,17 @@ struct framefuse_model {
     weights_file file;     /* where the weights are not those of the other models */
 };
 
-static int fail(framefuse_model *model, const char *format, ...) {
-    va_list values;
-    va_start(values, format);
-    vsnprintf(model->error, sizeof model->error, format, values);
-    va_end(values);
-    return -1;
+static DLDevice device_of(const framefuse_model *model) { (void)model; return (DLDevice){kDLCPU, 0}; }
+static void let_go(char *memory) { free(memory); }
+static int check_device(framefuse_model *model, const char *what, const DLTensor *tensor);
+
+#include "tensors.c"
+
+static int check_device(framefuse_model *model, const char *what, const DLTensor *tensor) {
+    if (tensor->device.device_type == kDLCPU)
+        return 0;
+    return fail(model, "%s lies on a device of type %d: this program runs on the CPU", what,
+                (int)tensor->device.device_type);
 }
 
 enum { WIDE_PAGE = 1 << 21 }; /* bytes that one entry of the processor's tables can stand for */
@@ -83,6 +53,9 @@ static void *room(int64_t bytes) {
 #endif
     return memory;
 }
+
+/* Memory for a result, which leaves with it. */
+static char *lasting(framefuse_model *model, int64_t bytes) { (void)model; return room(bytes); }
 
 static int arena(framefuse_model *model, int64_t bytes) {
     if (bytes <= model->arena_bytes)
@@ -134,116 +107,6 @@ static void give_back(framefuse_model *model, const char *data) {
             model->blocks[k].used = 0;
 }
 
-/* The bytes of a dense tensor; -1 where they are more than there can be. */
-static int64_t dense_bytes(int ndim, const int64_t *sizes, int64_t element) {
-    int64_t bytes = element;
-    for (int d = 0; d < ndim; d++)
-        if (sizes[d] < 0 || __builtin_mul_overflow(bytes, sizes[d], &bytes))
-            return -1;
-    return bytes;
-}
-
-/* ---- tensors that come and go ----------------------------------------------------------------------------------- */
-
-static void *data_of(const DLTensor *tensor) { return (char *)tensor->data + tensor->byte_offset; }
-
-/* Whether a tensor has this dtype and number of dimensions and lies in the memory of the CPU. */
-static int check_kind(framefuse_model *model, const char *what, const DLTensor *tensor, int code, int bits, int ndim) {
-    if (tensor == NULL)
-        return fail(model, "%s is missing", what);
-    if (tensor->device.device_type != kDLCPU)
-        return fail(model, "%s lies on a device of type %d: this program runs on the CPU", what,
-                    (int)tensor->device.device_type);
-    if (tensor->dtype.code != code || tensor->dtype.bits != bits || tensor->dtype.lanes != 1)
-        return fail(model, "%s has the dtype (code %d, %d bits), not (code %d, %d bits)", what, tensor->dtype.code,
-                    tensor->dtype.bits, code, bits);
-    if (tensor->ndim != ndim)
-        return fail(model, "%s has %d dimensions, not %d", what, (int)tensor->ndim, ndim);
-    if (ndim > 0 && tensor->shape == NULL)
-        return fail(model, "%s has no sizes", what);
-    int64_t elements = 1;
-    for (int d = 0; d < ndim; d++) {
-        if (tensor->shape[d] < 0)
-            return fail(model, "%s has the size %lld", what, (long long)tensor->shape[d]);
-        if (__builtin_mul_overflow(elements, tensor->shape[d], &elements))
-            return fail(model, "%s has too many elements", what);
-    }
-    if (tensor->data == NULL && elements > 0)
-        return fail(model, "%s has no memory", what);
-    return 0;
-}
-
-static int check_size(framefuse_model *model, const char *what, const DLTensor *tensor, int d, int64_t wanted) {
-    if (tensor->shape[d] == wanted)
-        return 0;
-    return fail(model, "%s has size %lld in dimension %d, not %lld", what, (long long)tensor->shape[d], d,
-                (long long)wanted);
-}
-
-static int64_t stride_of(const DLTensor *tensor, int d) {
-    if (tensor->strides)
-        return tensor->strides[d];
-    int64_t stride = 1;
-    for (int inner = tensor->ndim - 1; inner > d; inner--)
-        stride *= tensor->shape[inner];
-    return stride;
-}
-
-static int is_empty(const DLTensor *tensor) {
-    for (int d = 0; d < tensor->ndim; d++)
-        if (tensor->shape[d] == 0)
-            return 1;
-    return 0;
-}
-
-static int check_stride(framefuse_model *model, const char *what, const DLTensor *tensor, int d, int64_t wanted) {
-    if (tensor->shape[d] <= 1 || is_empty(tensor) || stride_of(tensor, d) == wanted)
-        return 0;
-    return fail(model, "%s has stride %lld in dimension %d, not %lld: copy it into the order in which it was recorded",
-                what, (long long)stride_of(tensor, d), d, (long long)wanted);
-}
-
-/* A tensor of the caller: `owners` counts those that share its memory, where there are several. */
-typedef struct { DLManagedTensor tensor; void *memory; int *owners; int64_t numbers[]; } result;
-
-static void drop(DLManagedTensor *tensor) {
-    result *whole = tensor->manager_ctx;
-    if (whole->owners == NULL || __atomic_sub_fetch(whole->owners, 1, __ATOMIC_ACQ_REL) == 0) {
-        free(whole->memory);
-        free(whole->owners);
-    }
-    free(whole);
-}
-
-/* Takes memory over into a tensor that begins at `data`; NULL where there is no room for it. */
-static DLManagedTensor *give(char *memory, char *data, int *owners, int code, int bits, int ndim, const int64_t *sizes,
-                             const int64_t *strides) {
-    result *whole = malloc(sizeof *whole + 2 * (size_t)ndim * sizeof(int64_t));
-    if (whole == NULL)
-        return NULL;
-    for (int d = 0; d < ndim; d++) {
-        whole->numbers[d] = sizes[d];
-        whole->numbers[ndim + d] = strides[d];
-    }
-    whole->memory = memory;
-    whole->owners = owners;
-    whole->tensor.dl_tensor = (DLTensor){data, {kDLCPU, 0}, ndim, {(uint8_t)code, (uint8_t)bits, 1}, whole->numbers,
-                                         whole->numbers + ndim, 0};
-    whole->tensor.manager_ctx = whole;
-    whole->tensor.deleter = drop;
-    return &whole->tensor;
-}
-
-/* ---- numbers ---------------------------------------------------------------------------------------------------- */
-
-static int64_t floor_divide(int64_t a, int64_t b) { int64_t q = a / b; return q - (a % b != 0 && (a < 0) != (b < 0)); }
-static int64_t floor_remainder(int64_t a, int64_t b) { int64_t r = a % b; return r != 0 && (r < 0) != (b < 0) ? r + b : r; }
-
-/* Rounded by itself, as in Python: within a sum the compiler may round the two as one. */
-__attribute__((noinline, unused)) static double times(double a, double b) { return a * b; }
-
-static int divides(int64_t a, int64_t b) { return b != 0 && !(a == INT64_MIN && b == -1); }
-
 #include "threads.c"
 #include "packs.c"
 
@@ -275,41 +138,26 @@ static void copy(int ndim, const int64_t *sizes, const char *from, const int64_t
              to_strides + 1, element);
 }
 
-/* Gives a tensor of the caller in the order of dimensions that the program reads, outermost first: a copy, to be given
- * back, where it lies otherwise. What is no such tensor stays as it is, for the program to tell. */
-static int lay(framefuse_model *model, const DLTensor **tensor, DLTensor *laid, int64_t *steps, int ndim,
-               const int *order, char **taken) {
-    const DLTensor *given = *tensor;
-    int64_t stride = 1, strides[DIMENSIONS];
-    int lies = 1;
-    *taken = NULL;
-    if (given == NULL || given->ndim != ndim || given->device.device_type != kDLCPU || given->shape == NULL)
-        return 0;
-    for (int place = ndim - 1; place >= 0; place--) {
-        int d = order[place];
-        if (given->shape[d] <= 0 || __builtin_mul_overflow(stride, given->shape[d], &steps[d]))
-            return 0;
-        strides[d] = stride_of(given, d);
-        lies &= given->shape[d] == 1 || strides[d] == stride;
-        int64_t next = steps[d];
-        steps[d] = stride;
-        stride = next;
-    }
-    int64_t element = given->dtype.bits / 8 * given->dtype.lanes, bytes = dense_bytes(ndim, given->shape, element);
-    if (lies || element == 0 || bytes < 0 || given->data == NULL)
-        return 0;
-    if ((*taken = take(model, bytes)) == NULL)
-        return fail(model, "there is no memory for an input in the order of the program");
-    copy(ndim, given->shape, data_of(given), strides, *taken, steps, element);
-    *laid = *given;
-    laid->data = *taken;
-    laid->byte_offset = 0;
-    laid->strides = steps;
-    *tensor = laid;
+/* The same as a step that may fail, as it does elsewhere. */
+static int move(framefuse_model *model, int ndim, const int64_t *sizes, const char *from, const int64_t *from_strides,
+                char *to, const int64_t *to_strides, int64_t element) {
+    (void)model;
+    copy(ndim, sizes, from, from_strides, to, to_strides, element);
     return 0;
 }
 
 #include "views.c"
+
+/* Parts beside each other, as complex numbers are; bytes are those of a part. */
+static void join(int ndim, const int64_t *sizes, const char *real, const int64_t *real_strides, const char *imag,
+                 const int64_t *imag_strides, char *to, const int64_t *to_strides, int bytes)
+{
+    int64_t twice[MOST_DIMENSIONS];
+    for (int d = 0; d < ndim; d++)
+        twice[d] = 2 * to_strides[d];
+    copy(ndim, sizes, real, real_strides, to, twice, bytes);
+    copy(ndim, sizes, imag, imag_strides, to + bytes, twice, bytes);
+}
 
 typedef struct { const char *data; const int64_t *steps; int bytes; } positions;
 

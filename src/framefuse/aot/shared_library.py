@@ -15,46 +15,49 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO
 
-from framefuse.aot.c_text import c_text
+from framefuse.aot.c_launches import Launches
+from framefuse.aot.c_text import Writer, c_text
 from framefuse.aot.exported_program import FileBeside, Program
 from framefuse.aot.loader import MARK
 from framefuse.aot.weights import Laid, laid, write
 from framefuse.codegen import llvm
 from framefuse.errors import UserError
-from framefuse.ir.loops import Kernel
 
 HERE = Path(__file__).parent
 WEIGHTS = "weights.safetensors"  # their file, or where that lies beside the library its head, for the assembler
-FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-Bsymbolic")
+FLAGS = ("-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-Bsymbolic")
+NATIVE, PORTABLE = ("-O3", "-march=native"), ("-O2",)  # of the library that computes, and of one that has it computed
 LIBRARIES = ("-lm", "-ldl", "-pthread")
 
 
-def build(program: Program, kernels: Mapping[str, Kernel], path: Path, beside: Path | None) -> None:
+def build(program: Program, files: Mapping[str, bytes], path: Path, beside: Path | None) -> None:
     """Writes the library to ``path`` and, where there is a place ``beside`` it, the weights to that one; each file
-    whole or not at all. Raises UserError where there is no C compiler.
+    whole or not at all. ``files`` are the code of its kernels: objects are linked, the C text holds what else there is.
+    Raises UserError where there is no C compiler.
     """
     placed = laid(program.weights)
     with tempfile.TemporaryDirectory(prefix="framefuse-export-") as name:
         folder = Path(name)
+        for file_name, code in files.items():
+            (folder / file_name).write_bytes(code)
         if beside is None:
             with open(folder / WEIGHTS, "wb") as file:
                 write(program.weights, placed, file)
-            _library(program, placed, kernels, folder, path)
+            _library(program, placed, folder, path)
             return
         (folder / WEIGHTS).write_bytes(placed.head)
         with _replaced(beside, 0o644) as file:
             found = FileBeside(beside.name, placed.size, write(program.weights, placed, file))
             description = {**program.description, "weights_file": asdict(found)}
-            _library(replace(program, description=description, beside=found), placed, kernels, folder, path)
+            _library(replace(program, description=description, beside=found), placed, folder, path)
 
 
-def _library(program: Program, placed: Laid, kernels: Mapping[str, Kernel], folder: Path, path: Path) -> None:
+def _library(program: Program, placed: Laid, folder: Path, path: Path) -> None:
     wide = llvm.host().vector_bytes == 64
-    (folder / "program.c").write_text(c_text(program, placed, wide), encoding="utf-8")
-    for function, kernel in kernels.items():
-        (folder / f"{function}.o").write_bytes(llvm.object_file(kernel, function))
-    objects = [f"{function}.o" for function in kernels]
-    command = [*_compiler(), *FLAGS, f"-I{HERE}", "program.c", *objects, "-o", "program.so", *LIBRARIES]
+    writer, flags = (Writer(program, wide), NATIVE) if program.gpu is None else (Launches(program), PORTABLE)
+    (folder / "program.c").write_text(c_text(writer, placed), encoding="utf-8")
+    objects = sorted(file.name for file in folder.glob("*.o"))
+    command = [*_compiler(), *FLAGS, *flags, f"-I{HERE}", "program.c", *objects, "-o", "program.so", *LIBRARIES]
     answer = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if answer.returncode:
         lines = answer.stderr.strip().splitlines() or ["no reason"]

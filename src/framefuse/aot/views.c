@@ -377,17 +377,6 @@ static int view_item(framefuse_model *model, view *v, const int64_t *a, int coun
     return 0;
 }
 
-/* Parts beside each other, as complex numbers are; bytes are those of a part. */
-static void join(int ndim, const int64_t *sizes, const char *real, const int64_t *real_strides, const char *imag,
-                 const int64_t *imag_strides, char *to, const int64_t *to_strides, int bytes)
-{
-    int64_t twice[MOST_DIMENSIONS];
-    for (int d = 0; d < ndim; d++)
-        twice[d] = 2 * to_strides[d];
-    copy(ndim, sizes, real, real_strides, to, twice, bytes);
-    copy(ndim, sizes, imag, imag_strides, to + bytes, twice, bytes);
-}
-
 static int is_other(framefuse_model *model, const view *v, int ndim, const int64_t *sizes)
 {
     for (int d = 0; d < ndim; d++)
@@ -411,7 +400,7 @@ static int64_t spanned_bytes(int ndim, const int64_t *sizes, const int64_t *stri
 }
 
 /* The elements in memory of their own, dense, with their dimensions in the same order; NULL where there is no room. */
-static char *copied(view *v)
+static char *copied(framefuse_model *model, view *v)
 {
     view from = *v;
     int order[MOST_DIMENSIONS];
@@ -426,8 +415,46 @@ static char *copied(view *v)
         v->strides[order[k]] = stride;
         stride *= v->sizes[order[k]] > 1 ? v->sizes[order[k]] : 1;
     }
-    v->data = room(dense_bytes(v->ndim, v->sizes, v->element));
-    if (v->data != NULL && elements_of(v) > 0)
-        copy(v->ndim, v->sizes, from.data, from.strides, v->data, v->strides, v->element);
+    v->data = lasting(model, dense_bytes(v->ndim, v->sizes, v->element));
+    if (v->data != NULL && elements_of(v) > 0 &&
+        move(model, v->ndim, v->sizes, from.data, from.strides, v->data, v->strides, v->element)) {
+        let_go(v->data);
+        v->data = NULL;
+    }
     return v->data;
+}
+
+/* Gives a tensor of the caller in the order of dimensions that the program reads, outermost first: a copy, to be given
+ * back, where it lies otherwise. What is no such tensor stays as it is, for the program to tell. */
+static int lay(framefuse_model *model, const DLTensor **tensor, DLTensor *laid, int64_t *steps, int ndim,
+               const int *order, char **taken) {
+    const DLTensor *given = *tensor;
+    int64_t stride = 1, strides[DIMENSIONS];
+    int lies = 1;
+    *taken = NULL;
+    if (given == NULL || given->ndim != ndim || given->device.device_type != device_of(model).device_type || given->shape == NULL)
+        return 0;
+    for (int place = ndim - 1; place >= 0; place--) {
+        int d = order[place];
+        if (given->shape[d] <= 0 || __builtin_mul_overflow(stride, given->shape[d], &steps[d]))
+            return 0;
+        strides[d] = stride_of(given, d);
+        lies &= given->shape[d] == 1 || strides[d] == stride;
+        int64_t next = steps[d];
+        steps[d] = stride;
+        stride = next;
+    }
+    int64_t element = given->dtype.bits / 8 * given->dtype.lanes, bytes = dense_bytes(ndim, given->shape, element);
+    if (lies || element == 0 || bytes < 0 || given->data == NULL)
+        return 0;
+    if ((*taken = take(model, bytes)) == NULL)
+        return fail(model, "there is no memory for an input in the order of the program");
+    if (move(model, ndim, given->shape, data_of(given), strides, *taken, steps, element))
+        return -1;
+    *laid = *given;
+    laid->data = *taken;
+    laid->byte_offset = 0;
+    laid->strides = steps;
+    *tensor = laid;
+    return 0;
 }

@@ -31,7 +31,7 @@ class Weight:
     def bytes(self) -> bytes:
         """The elements as they lie in memory."""
         laid = self.tensor.detach().permute(self.order).contiguous().reshape(-1)
-        return laid.view(torch.uint8).numpy().tobytes() if laid.numel() else b""
+        return laid.view(torch.uint8).cpu().numpy().tobytes() if laid.numel() else b""
 
     @property
     def laid_sizes(self) -> list[int]:

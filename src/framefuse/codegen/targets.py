@@ -14,7 +14,7 @@ import torch
 from framefuse.codegen import llvm, triton
 from framefuse.codegen.specialisation import Choice, Hints, Place, Specialisation
 from framefuse.codegen.triton.target import machine
-from framefuse.ir.code import KernelCode, LaunchedCode, NativeCode, PythonCode
+from framefuse.ir.code import DeviceCode, KernelCode, LaunchedCode, NativeCode, PythonCode
 from framefuse.ir.loops import Kernel
 from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.target import CPU, Target, Targets, type_of
@@ -45,10 +45,12 @@ class Backend:
 
 def backend(device: str, cpu: str = "llvm") -> Backend | None:
     """The backend of a device such as "cuda:0", None for a type of device without one. ``cpu`` is the emitter of the
-    CPU's kernels.
+    CPU's kernels; "alone": of any device's, for programs that run where torch's library is not there.
     """
     kind = type_of(device)
-    return BACKENDS.get(CPUS[cpu] if kind == "cpu" else kind)
+    if kind == "cpu":
+        return BACKENDS.get(CPUS[cpu])
+    return BACKENDS.get(f"{kind} alone" if cpu == "alone" else kind)
 
 
 def lacking(device: str, cpu: str = "llvm") -> str | None:
@@ -132,12 +134,15 @@ def _launched_by_triton(kernel: Kernel, special: Specialisation, place: Place) -
 
 
 def _launched(kernel: Kernel, special: Specialisation, place: Place) -> LaunchedCode:
+    def other(aligned: bool) -> DeviceCode:
+        return triton.compile_kernel(kernel, replace(special, aligned=aligned), place)
+
     def variant(aligned: bool) -> tuple[int, int]:
-        code = triton.compile_kernel(kernel, replace(special, aligned=aligned), place)
+        code = other(aligned)
         return code.function, code.shared
 
     code = triton.compile_kernel(kernel, replace(special, fitted=True), place)
-    return LaunchedCode(code, variant, code.warps * machine(place.device).warp)
+    return LaunchedCode(code, variant, code.warps * machine(place.device).warp, other)
 
 
 def _triton(device: str, **more: bool) -> Target:
@@ -146,12 +151,13 @@ def _triton(device: str, **more: bool) -> Target:
 
 _CUDA = _triton("cuda", reports=False, epilogues=torch.version.hip is None)
 _CHOICES: dict[str, Any] = {"choices": triton.candidates, "signature": triton.signature}
+_ALONE: dict[str, Any] = {"library": False, "products": True, "epilogues": False}
 CPUS = {"llvm": "cpu", "alone": "cpu alone", "triton": "cpu by triton"}
 BACKENDS: dict[str, Backend] = {
     "cpu": Backend(CPU, _llvm, _nothing, hinted=False),
-    # For programs that run where torch's library is not there.
     "cpu alone": Backend(replace(CPU, library=False), _llvm, _nothing, hinted=False),
     "cuda": Backend(_CUDA, _launched, _cuda_lacks, slow=True, **_CHOICES),
+    "cuda alone": Backend(replace(_CUDA, **_ALONE), _launched, _cuda_lacks, slow=True, **_CHOICES),
     "xpu": Backend(_triton("xpu"), _launched_by_triton, _xpu_lacks),  # never run: no such device was at hand
     # The way of a GPU on the CPU's tensors, by Triton's interpreter: for tests.
     "cpu by triton": Backend(_triton("cpu"), _interpreted, _triton_lacks, **_CHOICES),

@@ -70,12 +70,14 @@ class DeviceCode:
 class LaunchedCode:
     """A kernel that a driver launches: ``code`` for pointers that are multiples of 16 and numbers like the recorded
     ones; ``variant(aligned)``, which compiles it for any numbers, and for such or any pointers, when that is needed and
-    gives the function and its bytes of shared memory; ``threads`` of one program.
+    gives the function and its bytes of shared memory; ``threads`` of one program. ``other(aligned)`` gives the code of
+    such a variant, for who does not launch it here.
     """
 
     code: DeviceCode
     variant: Callable[[bool], tuple[int, int]]
     threads: int
+    other: Callable[[bool], DeviceCode] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from framefuse.lower import element as e
 from framefuse.lower.context import Lowering
 from framefuse.lower.creation import positions
 from framefuse.lower.element import where
-from framefuse.lower.products import BLAS, multiply
+from framefuse.lower.products import BLAS, multiplied, multiply
 from framefuse.lower.random_numbers import dropped
 from framefuse.lower.rules import Lowered, Shapes, Unsupported, rule
 
@@ -28,7 +28,7 @@ def scaled_dot_product_attention(
     is_causal: bool = False, scale: Value = None, enable_gqa: bool = False,
 ) -> Lowered:  # fmt: skip
     shape = (*query.shape[:-1], value.shape[-1])
-    plain = query.device == "cpu" and query.dtype.name in BLAS and not enable_gqa
+    plain = query.dtype.name in BLAS and query.dtype.name in multiplied(lo, query.device) and not enable_gqa
     target = lo.targets(query.device)
     alone = target is not None and not target.library
     if isinstance(dropout_p, float) and dropout_p < 1.0 and (dropout_p > 0.0 or (dropout_p == 0.0 and alone)) and plain:

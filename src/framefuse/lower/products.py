@@ -14,7 +14,8 @@ from framefuse.lower.reductions import accumulate
 from framefuse.lower.rules import Lowered, Shapes, Unsupported, rule
 
 BLAS = ("float32", "float64")
-FLOATS = ("float32", "bfloat16", "float16")
+NARROW = ("bfloat16", "float16")
+FLOATS = ("float32", *NARROW)
 # Elements of a matrix from which a GPU multiplies it with a vector by a kernel of ours: chosen. Float32 of 8192 x 8192
 # on an H100: the library 0.114 ms, a sum over rows 0.091.
 VECTOR_LEAST = 1 << 22
@@ -22,10 +23,18 @@ Word = list[str]  # the letters of einsum for the dimensions of a tensor
 INNER = "the inner dimension of a product"
 
 
+def multiplied(lo: Lowering, device: str) -> tuple[str, ...]:
+    """The dtypes that BLAS multiplies on a device: on a GPU torch's library does, where it is there."""
+    if device == "cpu":
+        return BLAS
+    target = lo.targets(device)
+    return () if target is None or target.library else (*BLAS, *NARROW)
+
+
 def _blas(lo: Lowering, *nodes: Node) -> bool:
     """Whether BLAS multiplies these; other dtypes, and products with eager's digits, stay with the library."""
-    same = all(node.dtype is nodes[0].dtype and node.device == "cpu" for node in nodes)
-    return same and nodes[0].dtype.name in BLAS and not lo.exact
+    same = all(node.dtype is nodes[0].dtype and node.device == nodes[0].device for node in nodes)
+    return same and nodes[0].dtype.name in multiplied(lo, nodes[0].device) and not lo.exact
 
 
 def multiply(lo: Lowering, left: Node, right: Node) -> Node:

@@ -12,6 +12,7 @@ from framefuse.ir.numbers import Expr, Symbol, product
 from framefuse.ir.schedule import RunMatmul
 
 BLAS_TYPES = ("float32", "float64")
+GPU_TYPES = (*BLAS_TYPES, "bfloat16", "float16")
 
 
 def product_view(operand: Node, strides_of: Callable[[Node], Strides], hints: Mapping[Symbol, int]) -> View | None:
@@ -42,7 +43,8 @@ def _readable(view: View | None) -> View | None:
 def is_blas(node: Node, a: View, c: View, out_strides: Strides) -> bool:
     """Whether the product is one BLAS call; other dtypes and layouts are a library call."""
     views = (a, c, View(node, node, out_strides, ZERO))
-    return node.dtype.name in BLAS_TYPES and all(_readable(view) is not None for view in views)
+    types = BLAS_TYPES if node.device == "cpu" else GPU_TYPES
+    return node.dtype.name in types and all(_readable(view) is not None for view in views)
 
 
 def run_matmul(node: Node, out: int, a: tuple[int, View], c: tuple[int, View], out_strides: Strides) -> RunMatmul:
