@@ -107,18 +107,49 @@ def test_pieces_that_read_the_same_load_it_once(name):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_matrices_times_vectors_are_kernels(dtype, monkeypatch):
     monkeypatch.setattr(products, "VECTOR_LEAST", 64)
-    fast = framefuse.compile(lambda a, b, c: (a @ b + c, torch.mv(a[0], b).relu(), a.transpose(1, 2) @ c[0]))
+    fast = framefuse.compile(
+        lambda a, b, c: (a @ b + c, torch.mv(a[0], b).relu(), a @ b[:, None], F.linear(a, b[None], c[0, :1]).tanh())
+    )
     for row in range(4):
         a, b = torch.randn(3, 40 + row, 57, device=DEVICE).to(dtype), torch.randn(57, device=DEVICE).to(dtype)
         c = torch.randn(3, 40 + row, device=DEVICE).to(dtype)
         x, y = a.double(), b.double()
-        expected = x @ y + c, torch.mv(x[0], y).relu(), x.transpose(1, 2) @ c[0].double()
+        linear = (x @ y[:, None] + c[0, 0].double()).tanh()
+        expected = x @ y + c, torch.mv(x[0], y).relu(), x @ y[:, None], linear
         for found, exact in zip(fast(a, b, c), expected, strict=True):
             near = {"atol": 1e-4, "rtol": 1e-4} if dtype is torch.float32 else {"atol": 0.1, "rtol": 0.02}
             torch.testing.assert_close(found, exact.to(dtype), **near)
     for product in checked(fast, 2):
         items = [item for item in product.stages.code.schedule.items if not isinstance(item, Allocate)]
         assert items and all(isinstance(item, RunKernel) for item in items), items
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="BLAS multiplies there")
+def test_columns_times_vectors_stay_with_the_library(monkeypatch):
+    monkeypatch.setattr(products, "VECTOR_LEAST", 64)
+    fast = framefuse.compile(lambda a, b: a.T @ b * 2)
+    for row in range(4):
+        a, b = torch.randn(40 + row, 57, device=DEVICE), torch.randn(40 + row, device=DEVICE)
+        torch.testing.assert_close(fast(a, b), a.T @ b * 2, atol=1e-4, rtol=1e-4)
+    for product in checked(fast, 2):
+        assert any(not isinstance(item, (Allocate, RunKernel)) for item in product.stages.code.schedule.items)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="BLAS multiplies there")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_of_layers_with_one_output(dtype, monkeypatch):
+    monkeypatch.setattr(products, "VECTOR_LEAST", 64)
+    fast = framefuse.compile(lambda x, w, b: F.linear(x.sin(), w, b).square().mean() + (x @ w.T).sum())
+    for rows in (33, 33, 48, 21):
+        leaves = [torch.randn(*sizes, device=DEVICE).to(dtype) for sizes in ((rows, 57), (1, 57), (1,))]
+        found, exact = [[leaf.to(kind).requires_grad_() for leaf in leaves] for kind in (dtype, torch.float64)]
+        fast(*found).backward()
+        x, w, b = exact
+        (F.linear(x.sin(), w, b).square().mean() + (x @ w.T).sum()).backward()
+        near = {"atol": 1e-4, "rtol": 1e-4} if dtype is torch.float32 else {"atol": 0.3, "rtol": 0.05}
+        for mine, theirs in zip(found, exact, strict=True):
+            torch.testing.assert_close(mine.grad, theirs.grad.to(dtype), **near)
+    checked(fast, 2)
 
 
 def test_products_of_vectors_of_three():
