@@ -221,6 +221,20 @@ def a_cache_that_forgets(compiled):
         yield f(torch.ones(2)), dict(made), tuple(mask.cache_info())
 
 
+@trap(traces=4, hits=6)
+def a_cache_that_forgets_and_whose_function_counts(compiled):
+    made = [0]
+
+    @functools.lru_cache(maxsize=1)
+    def mask(scale):
+        made[0] += 1
+        return torch.full((2,), float(scale))
+
+    f = compiled(lambda x, scale: (x * mask(scale), made[0]))
+    for call in range(10):
+        yield f(torch.ones(2), call % 2), tuple(mask.cache_info())
+
+
 @trap(traces=2, hits=3)
 def a_cache_of_numbers_that_is_cleared(compiled):
     made = collections.Counter()

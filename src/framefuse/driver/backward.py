@@ -40,8 +40,7 @@ from framefuse.ir.strides import dense_order, dense_strides
 from framefuse.ir.trace import Build, Ref, Trace
 from framefuse.ir.values import Value
 from framefuse.runtime.derivative import LIMIT, Compiled, Derivative, Gradients, Values
-from framefuse.runtime.pending import Pending
-from framefuse.runtime.recorded_call import Product
+from framefuse.runtime.recorded_call import Pending, Product
 
 SAVED, TANGENTS, NUMBERS, WANTED = (Source("arg", None, place) for place in range(4))
 

@@ -37,8 +37,7 @@ from framefuse.options import resolve
 from framefuse.runtime import function
 from framefuse.runtime.compilation import Compilation
 from framefuse.runtime.function import CompiledFunction, Compiler, ResumeDispatch
-from framefuse.runtime.pending import Pending
-from framefuse.runtime.recorded_call import Outcome, Product
+from framefuse.runtime.recorded_call import Outcome, Pending, Product
 
 if TYPE_CHECKING:
     from framefuse.capture.exits.point_names import point_names

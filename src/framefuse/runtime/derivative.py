@@ -15,8 +15,7 @@ from framefuse.ir.plain import is_batched, plain
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
 from framefuse.ir.values import Arguments, Keywords, Value
-from framefuse.runtime.pending import Pending
-from framefuse.runtime.recorded_call import Product
+from framefuse.runtime.recorded_call import Pending, Product
 
 Verdict = tuple[tuple[int, ...], int, tuple[int, ...]]  # what to check, what is gone then, saved values to drop
 Gradients = tuple[torch.Tensor | None, ...]

@@ -20,13 +20,13 @@ import torch
 
 from framefuse import _native
 from framefuse.errors import Reason, UserError, let_go, rethrow
+from framefuse.ir.guard_effects import EFFECTS
 from framefuse.ir.source import Line, written_at
 from framefuse.ir.stops import reason
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 from framefuse.options import Options
-from framefuse.runtime.pending import Pending
 from framefuse.runtime.pickles import Reduced, reduced
-from framefuse.runtime.recorded_call import Outcome, Product
+from framefuse.runtime.recorded_call import Outcome, Pending, Product
 from framefuse.runtime.switch import holds_back
 from framefuse.runtime.trace_limits import Bound, Lessons, in_vain
 from framefuse.runtime.weighing import FIRST, MOST, NOTHING, SETTLE, Times, Weighing, allowed, gains_nothing, may_lose
@@ -116,7 +116,18 @@ class ResumeDispatch:
         finally:
             _native.bypass(before)
             lock.release()
-        return self.dispatch(*values) if met else _answer(outcome)
+        if met:
+            return _again(self.dispatch, *values)
+        EFFECTS.forget()
+        return _answer(outcome)
+
+
+def _again(dispatch: _native.Dispatch, *args: Value, **kwargs: Value) -> Value:
+    """The call by compiled code that holds for it now."""
+    try:
+        return dispatch(*args, **kwargs)
+    finally:
+        EFFECTS.forget()
 
 
 def _answer(outcome: Outcome) -> Value:
@@ -273,7 +284,8 @@ class CompiledFunction:
         if pending is not None and self.options.patience:
             pending.done.wait(min(self.options.patience, threading.TIMEOUT_MAX))
         if met or outcome.found:
-            return self.dispatch(*given, **kwargs)
+            return _again(self.dispatch, *given, **kwargs)
+        EFFECTS.forget()
         if outcome.declined and not self.options.fullgraph:
             return _native.Declined
         if outcome.exception is not None:
@@ -303,14 +315,21 @@ class CompiledFunction:
         return [derivative for product in self.products for derivative in product.stages.derivatives]
 
     def met(self, dispatch: _native.Dispatch, bound: Callable[[], Arguments | None]) -> bool:
-        """Whether another thread compiled the case at hand after this thread's call had missed; ``bound`` gives the
-        bound arguments. The caller holds the lock and is about to record.
+        """Whether compiled code holds for a call that had missed: another thread made it since, or guards ran what
+        others looked at. ``bound`` gives the bound arguments. The caller holds the lock and is about to record.
         """
         last, self.recorder = self.recorder, threading.get_ident()
-        if last is None or last == self.recorder:
+        EFFECTS.asks_again = bool(EFFECTS.given)
+        if not EFFECTS.asks_again and (last is None or last == self.recorder):
             return False
-        arguments = bound()
-        return arguments is not None and any(type(entry.guards.check(arguments)) is tuple for entry in dispatch.entries)
+        arguments, ran = bound(), 0
+        while arguments is not None:
+            if any(type(entry.guards.check(arguments)) is tuple for entry in dispatch.entries):
+                return True
+            if len(EFFECTS.given) == ran:
+                break
+            ran = len(EFFECTS.given)
+        return False
 
     def __del__(self) -> None:
         for call in tuple(ended):

@@ -1,7 +1,8 @@
-"""What a call that recorded and compiled leaves: its own value, and the product that later calls run."""
+"""What a call that recorded leaves: its own value, and the product that later calls run, or that a thread makes yet."""
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,3 +40,13 @@ class Outcome:
     learnt: bool = False
     declined: bool = False
     found: bool = False
+
+
+class Pending:
+    """Code that another thread makes; ``done`` is set at its end, ``error`` is what the next call is to raise."""
+
+    __slots__ = ("done", "error")
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.error: Exception | None = None

@@ -15,6 +15,7 @@ from framefuse.capture.program.markers import MISSING
 from framefuse.capture.recording.recipe import by_identity
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir.facts import Source
+from framefuse.ir.guard_effects import EFFECTS
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
@@ -37,8 +38,22 @@ class Repeated:
 
     @property
     def value(self) -> Value:
-        """What the call gives now."""
-        return self.function(*self.args, **self.kwargs)
+        """What the call gives now; ``MISSING``, for which no fact holds, where a cache had to run its function: guards
+        are asked again, since others may be of what that wrote.
+        """
+        if EFFECTS.knows(self):
+            return EFFECTS.given[id(self)][1]
+        before = _misses(self.function)
+        value = self.function(*self.args, **self.kwargs)
+        if _misses(self.function) == before:
+            return value
+        EFFECTS.note(self, value)
+        return MISSING
+
+
+def _misses(function: Function) -> int:
+    """How often a cache has run its function."""
+    return function.cache_info().misses if type(function) is functools._lru_cache_wrapper else 0
 
 
 def is_repeatable(target: Value, args: Arguments, kwargs: Keywords, sources: Sources) -> bool:
@@ -117,14 +132,13 @@ def call_repeated(recorder: Recorder, target: Value, args: Arguments, kwargs: Ke
     source = sources.source_of(target)
     if source is not None:
         sources.fact(source, "is", target, id(target))
-    cached = type(target) is functools._lru_cache_wrapper
-    misses = target.cache_info().misses if cached else 0
+    misses = _misses(target)
     versions = recorder.memory.versions_now()
     with recorder.unseen():  # a guard makes what a cache lacks as well
         value = target(*args, **kwargs)
     if not recorder.alive:
         return value
-    if cached and target.cache_info().misses != misses:
+    if _misses(target) != misses:
         recorder.forget_readings()  # the function ran, out of sight: what it may have written is read afresh
         if recorder.memory.versions_now() != versions:
             recorder.kill("read-after-write", "a tensor")
