@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from framefuse.ir.trace import refs
+
 if TYPE_CHECKING:  # imported with the compiler
     from framefuse.runtime.compilation import Compilation
 
@@ -105,8 +107,15 @@ def gains_nothing(stages: Compilation) -> bool:
             return not gains
     if not stages.computes and targets and taped == len(targets):
         return True
-    few = len(stages.trace.calls) <= FEW * taped if stages.computes else len(targets) == 1
+    few = _on_tensors(stages) <= FEW * taped if stages.computes else len(targets) == 1
     return few and _is_small(stages)
+
+
+def _on_tensors(stages: Compilation) -> int:
+    """How many of the program's calls have an operand: one that only makes memory (the state in which a recurrent layer
+    begins) gives a kernel nothing to save.
+    """
+    return sum(bool(refs((call.args, call.kwargs))) for call in stages.trace.calls)
 
 
 def _on_gpu(stages: Compilation) -> bool:

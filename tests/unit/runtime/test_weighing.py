@@ -205,7 +205,10 @@ def test_a_program_that_stops_before_its_work_is_recorded_few_times(works, most)
     assert state.computes() is works
 
 
+CELLS = torch.nn.RNN(9, 5, batch_first=True), torch.nn.Linear(5, 2)
+
 TRAINED = {
+    "a recurrent layer, which makes its first state": (lambda x: CELLS[1](CELLS[0](x[None])[0]), True),
     "one call whose gradient is on a tape": (lambda x: torch.logcumsumexp(x, -1), True),
     "several": (lambda x: torch.logcumsumexp(x, -1).renorm(2, 0, 1.0), True),
     "one whose gradient is another call's": (lambda x: x.topk(3, -1).values, True),
