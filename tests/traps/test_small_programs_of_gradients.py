@@ -641,6 +641,40 @@ def functions_that_give_no_gradient(compiled):
         yield a.grad, b.grad, list(TOLD)
 
 
+class Counting(torch.autograd.Function):
+    """Counts its backwards where the next one finds it."""
+
+    @staticmethod
+    def forward(ctx, x, in_a_list):
+        ctx.calls, ctx.in_a_list, ctx.count = [], in_a_list, 0
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        calls = ctx.calls
+        calls.append(1)
+        return g * len(calls), None
+
+
+class CountingOn(Counting):
+    @staticmethod
+    def backward(ctx, g):
+        ctx.count += 1
+        return g * ctx.count, None
+
+
+@ROWS.program
+def what_backward_leaves_in_its_context(compiled):
+    for function in Counting, CountingOn:
+        fast = compiled(lambda x, function=function: function.apply(x, True).sin())
+        for i in range(4):
+            x = draw(i, 3, grad=True)
+            y = fast(x).sum()
+            y.backward(retain_graph=True)
+            y.backward()
+            yield x.grad
+
+
 @ROWS.program
 def second_derivatives_of_functions(compiled):
     programs = [

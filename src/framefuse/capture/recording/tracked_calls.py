@@ -6,7 +6,7 @@ import dis
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import compress, count
+from itertools import compress, count, pairwise
 from typing import Protocol
 
 import torch
@@ -23,6 +23,7 @@ from framefuse.ir.values import Value
 
 Function = type[torch.autograd.Function]
 LEAF = None  # in place of a container
+CHANGING = {"append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "update", "setdefault"}
 LEFT: set[Line | None] = set()  # the places of calls that are steps
 # What torch's own ``ctx`` has and ours has not: a backward that names one of these is left to torch.
 OF_NODES = frozenset(
@@ -79,7 +80,7 @@ def record(
     attributes = context.attributes()
     kept = _taken(recorder, attributes, leaves, {id(part) for part in given})
     saved = _taken(recorder, context.saved_tensors, leaves, set())
-    if kept is None or kept is MISSING or saved is MISSING:
+    if kept is None or kept is MISSING or saved is MISSING or _may_change(function, attributes):
         return False
     kept = Nested(dict, (*kept.parts, saved), (*kept.keys, "saved_tensors"))
     tensors = tuple([is_a(part, torch.Tensor) for part in operands])
@@ -173,6 +174,25 @@ def never_given(function: Function) -> set[int]:
             here = _nones(instructions[: number + (instruction.opname == "RETURN_CONST")]) if one_way else set()
             places = here if places is None else places & here
     return places or set()
+
+
+def _may_change(function: Function, attributes: dict[str, Value]) -> bool:
+    """Whether backward may change what ``ctx`` has: the next backward finds it so, where a graph makes it anew."""
+    code = getattr(inspect.unwrap(backward_of(function)), "__code__", None)
+    if code is None:
+        return True
+    instructions = [each for each in dis.get_instructions(code) if each.opname != "CACHE"]
+    names = {each.opname for each in instructions}
+    if {"STORE_ATTR", "DELETE_ATTR"} & names or {"setattr", "delattr", "__dict__"} & {*code.co_names}:
+        return True
+    # A global's list is no part of ``ctx``, nor one of an assertion that pytest spelled out.
+    changed = [
+        here
+        for here, method in pairwise(instructions)
+        if method.argval in CHANGING and here.opname != "LOAD_GLOBAL" and not str(here.argval).startswith("@")
+    ]
+    holds = any(type(value) in (list, dict) for value in attributes.values())
+    return holds and bool(changed or {"STORE_SUBSCR", "DELETE_SUBSCR"} & names)
 
 
 def _tells_beside(function: Function) -> bool:
