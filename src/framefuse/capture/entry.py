@@ -13,7 +13,7 @@ from framefuse.capture.program.frame import bind_locals
 from framefuse.capture.program.leaves import runs_natively
 from framefuse.capture.program.lookups import type_get
 from framefuse.capture.program.versions import CURRENT
-from framefuse.capture.recording.state import refusal
+from framefuse.capture.recording.replaced_functions import refused as refused_now
 from framefuse.errors import Reason
 from framefuse.ir.own_class import is_a
 from framefuse.ir.source import written_at
@@ -87,5 +87,5 @@ def refused(function: Function, entry: Entry | None) -> Reason | None:
         return reason("debugger", code.co_qualname, line)
     if runs_natively(entry.function):
         return reason("not-python", code.co_qualname, line)
-    mode = refusal()
+    mode = refused_now()
     return reason("torch-mode", mode, line) if mode is not None else None

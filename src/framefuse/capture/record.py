@@ -30,7 +30,7 @@ from framefuse.capture.recording.outcome import autograd_held, inputs_of, separa
 from framefuse.capture.recording.recipe import Recipes
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.recording_mode import RecordingMode
-from framefuse.capture.recording.state import refusal
+from framefuse.capture.recording.replaced_functions import refused as refused_now
 from framefuse.capture.recording.tracked_calls import settle_views
 from framefuse.capture.run import interpreter
 from framefuse.errors import Reason
@@ -224,7 +224,7 @@ class _Run:
 
     def resume(self, point: ResumePoint, values: tuple[Value, ...], error: BaseException | None) -> None:
         """Begins at a point."""
-        mode = refusal()
+        mode = refused_now()
         if mode is not None:
             self.recorder.kill("torch-mode", mode)
         state = rebuild(point, values, self.machine)

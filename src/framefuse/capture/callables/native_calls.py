@@ -235,6 +235,9 @@ class Natives:
             before_call(self.machine, target, args)
         value = self._value(policy, target, args, kwargs)
         after_call(self.machine, target, args, value)
+        if target is dataclasses.fields and not any(map(recorder.sources.is_made, (*args, *map(type, args)))):
+            for field in value:  # its default may be set anew
+                recorder.sources.root(field)
         return value
 
     def _value(self, policy: Policy, target: Value, args: Arguments, kwargs: Keywords) -> Value:

@@ -24,6 +24,7 @@ from framefuse.capture.program.natives import known_as
 from framefuse.capture.recording import collectives, functional_collectives, number_results
 from framefuse.capture.recording.numpy_calls import numbers_of_numpy
 from framefuse.capture.recording.recorder import Recorder
+from framefuse.capture.recording.replaced_functions import calls_program
 from framefuse.ir.classes import written_in_c
 from framefuse.ir.numpy_numbers import is_numpy_number
 from framefuse.ir.own_class import is_a
@@ -95,7 +96,9 @@ def _of_python(
             return None
         return "collective" if id(target) in collectives.COLLECTIVES else "torch"
     if module.partition(".")[0] == "torch":
-        return None if target in HANGS_HOOKS and _may_hang(recorder, target, args) else "torch"
+        if target in HANGS_HOOKS and _may_hang(recorder, target, args):
+            return None
+        return None if calls_program(recorder, target) else "torch"
     return "pure" if module in leaves.PURE_MODULES and target not in leaves.READING_ELSEWHERE else None
 
 

@@ -229,7 +229,11 @@ class Attributes:
         if name == "__class__":
             return (kind,)
         if name in ("name", "value") and is_a(holder, enum.Enum):
-            return (getattr(holder, name),)
+            state, own = vars(holder), f"_{name}_"
+            member = sources.source_of(holder) or (None if sources.is_made(kind) else sources.root(holder))
+            if member is None or own not in state:
+                return (getattr(holder, name),)
+            return (sources.read_at(member, place_of(holder, "attr", own), "attr", own, state[own]),)
         if is_a(holder, types.CodeType):  # never changes, and some of its attributes are made anew at each read
             return (getattr(holder, name),)
         if name == "__dict__":
@@ -322,8 +326,12 @@ class Attributes:
         """An attribute of a Python module; what it lacks its ``__getattr__`` gives, or that of its class."""
         state, kind = types.ModuleType.__getattribute__(holder, "__dict__"), type(holder)
         sources = self.recorder.sources
-        if name not in state and self.recorder.alive:
-            own = type_get(kind, name)
+        if not str(state.get("__name__")).startswith("torch"):  # a program may assign it a class with properties
+            sources.root(holder)
+            sources.guard_type(holder)
+        own = type_get(kind, name)
+        shadowed = kind is not types.ModuleType and hasattr(type(own), "__set__")
+        if (shadowed or name not in state) and self.recorder.alive:
             plain = kind is types.ModuleType or python_method(kind, "__getattr__") is None
             if not plain or type(own) is property or type(own) in C_DESCRIPTORS:  # a method is bound anew at each read
                 sources.root(holder)

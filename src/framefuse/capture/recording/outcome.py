@@ -11,6 +11,7 @@ import torch
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.saved import Stale, autograd_of
 from framefuse.capture.recording.tensors import dense_order
+from framefuse.ir.classes import PLAIN_TENSORS
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Input, Source, TensorSpec
 from framefuse.ir.numbers import Symbol, expr
@@ -130,8 +131,9 @@ def _state_types(recorder: Recorder) -> None:
     """What was looked up on a type, or was not found there, decided something."""
     for kind in recorder.looked_up:
         recorder.sources.guard_version(kind)
-    if recorder.calls:
-        recorder.sources.guard_version(torch.Tensor)  # operators on tensors look there too
+    if recorder.calls:  # operators on tensors look there too
+        for kind in {torch.Tensor, *PLAIN_TENSORS} & {torch.Tensor, *[meta.type for meta in recorder.metas]}:
+            recorder.sources.guard_version(kind)
 
 
 def _keep_order(recorder: Recorder, recorded: tuple[int, ...], strides: tuple[Symbol | int, ...]) -> None:
