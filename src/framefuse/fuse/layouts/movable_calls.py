@@ -115,6 +115,9 @@ def _convolution(
     share = rate(costs.CONVOLUTION_BACKWARD, target)
     parts = sum(1 for result in results if len(result.shape) == size) if backward else 1
     calls = parts * share if backward else 1 + 2 * share * trains
+    if target.device == "cpu" and _is_by_windows(call, picture, weight, hints):
+        each, channel = (ns * calls * _copied(picture, output, weight, hints) for ns in costs.CPU_WINDOW_COPY)
+        return Flexible(channel * estimate(picture.shape[1], hints), each, (weight,))
     moved = size_of(picture, hints) + size_of(output, hints)
     more = moved * rate(_kind(call, picture, weight, target, backward or trains), target)
     each = rate(costs.CONVOLUTION_CALL, target) + max(more, 0.0)
@@ -142,6 +145,24 @@ def _writes_beyond(call: Node, picture: Node, weight: Node, hints: Mapping[Symbo
 def _is_point(weight: Node) -> bool:
     """Whether a convolution is a product for each point."""
     return all(size.constant == 1 for size in weight.shape[2:])
+
+
+def _is_by_windows(call: Node, picture: Node, weight: Node, hints: Mapping[Symbol, int]) -> bool:
+    """Whether torch multiplies copies of all windows itself, as it does for a single small picture on a CPU."""
+    if picture.dtype is not FLOAT32 or len(weight.shape) != 4 or _groups(call) != 1 or _is_point(weight):
+        return False
+    if call.attr("name") == BACKWARD and _argument(call, 7, "transposed", False):
+        return False
+    window, single = [size.constant or 1 for size in weight.shape[2:]], estimate(picture.shape[0], hints) == 1
+    small = single and elements(picture, hints) <= costs.CPU_SINGLE_PICTURE and "transpose" not in call.attr("name")
+    return small and min(window) <= costs.CPU_SINGLE_WINDOW
+
+
+def _copied(picture: Node, output: Node, weight: Node, hints: Mapping[Symbol, int]) -> int:
+    """The points of all windows."""
+    return elements(output, hints) // max(1, estimate(output.shape[1], hints)) * elements(weight, hints) // max(
+        1, estimate(weight.shape[0], hints) * estimate(picture.shape[1], hints)
+    )
 
 
 def _kind(call: Node, picture: Node, weight: Node, target: Target, trains: bool) -> tuple[float, float]:

@@ -91,6 +91,21 @@ def test_windows_of_few_channels_stay_contiguous(eager_to_turn, monkeypatch):
         assert call.attr("orders") == (order,)
 
 
+@pytest.mark.parametrize(
+    ("batch", "channels", "window", "lies_last"), [(1, 4, 3, False), (1, 40, 3, True), (2, 4, 3, True), (1, 4, 5, True)]
+)
+def test_a_single_small_picture_of_few_channels_stays(eager_to_turn, batch, channels, window, lies_last):
+    """Torch multiplies copies of its windows, which it makes point by point where they lie channels-last."""
+    nets = [nn.Conv2d(channels, channels, window, padding=window // 2) for _ in range(3)]
+    net = nn.Sequential(*(part for each in nets for part in (each, nn.GELU())))
+    compiled = framefuse.compile(net)
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.randn(batch, channels, 20, 22)
+            same([compiled(x)], [net(x)], rtol=1e-4, atol=1e-5)
+    assert channels_last(compiled_function(compiled).products[0].stages.code.schedule) is lies_last
+
+
 def test_an_exported_programs_own_convolutions_lie_channels_last():
     net = nn.Sequential(nn.Conv2d(3, 24, 3), nn.ReLU(), nn.Conv2d(24, 24, 1), nn.ReLU(), nn.Conv2d(24, 8, 3)).eval()
     compiled = framefuse.compile(net, options={"cpu_target": "alone"})
