@@ -56,7 +56,10 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "backward": {"ambient", "behind"},
         "graph_as_trace": {"ambient"},
         "captured_passes": {"graph_as_trace"},
-        "passes": {"backward", "behind", "captured_passes", "faults", "kernels", "programs", "progress"},
+        "examples": set(),
+        "passes": {
+            "ambient", "backward", "behind", "captured_passes", "examples", "faults", "kernels", "programs", "progress"
+        },
         "tree": {"ambient", "behind", "own_backwards", "wiring", "faults", "passes", "programs", "calls"},
         "patterns": {"passes", "tree"},
         "folders": {"programs", "calls", "winners"},

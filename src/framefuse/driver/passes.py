@@ -14,6 +14,8 @@ from framefuse import _native
 from framefuse.capture.recording.mode_stack import outside_modes
 from framefuse.codegen.unsupported import Uncompiled
 from framefuse.driver import behind, progress
+from framefuse.driver.ambient import as_recorded
+from framefuse.driver.examples import examples_of
 from framefuse.driver.faults import report_bug
 from framefuse.driver.programs import Program, program
 from framefuse.errors import Stop, UserError
@@ -41,7 +43,7 @@ from framefuse.runtime.assemble import assemble
 from framefuse.runtime.captures import with_region
 from framefuse.runtime.compilation import Compilation, Rewritten
 from framefuse.runtime.derivative import Derivative
-from framefuse.runtime.fx_graph import Captured, backend_plan, example_inputs, fx_graph, telling
+from framefuse.runtime.fx_graph import Captured, backend_plan, fx_graph, telling
 from framefuse.runtime.recorded_call import Product
 
 if TYPE_CHECKING:
@@ -170,7 +172,7 @@ def _rewrite_trace(stages: Compilation, options: Options) -> None:
         known = trace.assumptions.with_relations((), _lower(trace, options).values)
         guards = build(known, sources=_sources(trace))
         assert stages.bound is not None, "the call is still there"
-        return _examples(captured, guards, stages.bound, trace, options)
+        return examples_of(captured, guards, stages.bound, trace)
 
     stages.trace, steps = with_captured_passes(
         trace, examples, dump=bool(options.report), check=options.check
@@ -446,13 +448,8 @@ def _captured(trace: Trace, options: Options) -> Captured:
 def _examples(
     captured: Captured, guards: Guards, bound: Arguments, trace: Trace, options: Options
 ) -> Arguments:
-    """The values of this very call that the FX graph's placeholders stand for."""
-    checked = _native.GuardSet(guards.program).check(bound)
-    if isinstance(checked, int):
-        fact = guards.program.texts[checked] if checked >= 0 else "torch's global state"
-        raise Stop(reason("changed-itself", f"The call itself changed what it depends on: {fact}.", trace.line))
-    registers, numbers = checked
-    return example_inputs(trace, captured, registers, numbers, guards.number_of, guards.register_of)
+    with as_recorded(trace.assumptions.state, None):  # the call may stand behind a break, within another mode
+        return examples_of(captured, guards, bound, trace)
 
 
 def verified(stages: Compilation, options: Options) -> None:
@@ -462,7 +459,7 @@ def verified(stages: Compilation, options: Options) -> None:
     assert stages.bound is not None, "the call is still there"
     try:
         captured = fx_graph(stages.trace)
-        examples = _examples(captured, stages.guards, stages.bound, stages.trace, options)
+        examples = examples_of(captured, stages.guards, stages.bound, stages.trace, same=True)
     except Stop:
         return
     check = importlib.import_module("framefuse.verification.traces").check  # by name: it stands above, and calls us
@@ -483,10 +480,11 @@ def _backend_plan(
 def through_backend(backend: FxBackend) -> tuple[Pass, ...]:
     """The passes that hand the captured FX graph to ``backend(gm, example_inputs) -> callable``."""
 
-    def call(captured: Captured, examples: Arguments, options: Options) -> Function:
+    def call(captured: Captured, examples: Arguments, trace: Trace, options: Options) -> Function:
         name = getattr(backend, "__name__", type(backend).__name__)
         try:
-            function = backend(captured.module, list(examples))
+            with as_recorded(trace.assumptions.state, None):
+                function = backend(captured.module, list(examples))
         except Exception as error:
             text = f"the backend {name} raised {type(error).__name__}: {error}. Mend it, or choose backend='eager'"
             raise UserError(text) from error

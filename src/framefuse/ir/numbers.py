@@ -519,6 +519,11 @@ def is_large(value: Expr | Real) -> bool:
     return count > NESTED
 
 
+def as_float32(value: float) -> float:
+    """A float rounded to single precision."""
+    return ctypes.c_float(value).value
+
+
 def float_of_bits(bits: int) -> float:
     """The double with these 64 bits, as a signed int."""
     return float(struct.unpack("<d", struct.pack("<q", bits))[0])
@@ -546,7 +551,7 @@ REAL_OPS: dict[str, Callable[..., float]] = {
     "pow": lambda a, b: a**b,
     "sqrt": math.sqrt,
     "floor": math.floor,
-    "float32": lambda a: ctypes.c_float(a).value,
+    "float32": as_float32,
     "floordiv": lambda a, b: a // b,
     "mod": lambda a, b: a % b,
     "fmod": math.fmod,

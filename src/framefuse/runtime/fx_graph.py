@@ -29,6 +29,7 @@ from framefuse.ir.numbers import (
     Modulo,
     Real,
     Symbol,
+    as_float32,
     float_of_bits,
 )
 from framefuse.ir.plan import CallStep, Plan, Slot, Template
@@ -46,6 +47,7 @@ ATOM_FUNCTIONS: dict[type, Function] = {
 REAL_FUNCTIONS: dict[str, Function] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv, "neg": operator.neg,
     "abs": abs, "min": min, "max": max, "pow": operator.pow, "floordiv": operator.floordiv, "mod": operator.mod,
+    "float32": as_float32,
     **{name: getattr(math, name) for name in ("sqrt", "fmod", "atan2", "copysign", *C_FUNCTIONS)},
 }  # fmt: skip
 # Tensor's operator methods as the operators that a reader of the graph knows; reflected ones swap their operands.
@@ -267,9 +269,9 @@ def backend_plan(
         if isinstance(value, Source):
             return ("register", register_of[value])
         assert isinstance(value, (Expr, Real)), "a number"
-        value = value.substitute(known)
+        given, value = value, value.substitute(known)
         if not value.symbols <= number_of.keys():
-            _refuse_element(trace, value)
+            _refuse_element(trace, given)
             raise Stop(reason("no-fx-form", f"{value} is a size of a tensor inside the graph.", None))
         if isinstance(value, Real):
             return ("real", numbers.slot_of(value))

@@ -141,3 +141,52 @@ def test_modes_and_updates_inside_a_step():
             torch.testing.assert_close((out, other, found), (expected, rest, weight.grad))
             assert not other.requires_grad
         assert hits(compiled) == 2
+
+
+def whole_steps(backend, kind, turns=5):
+    """Losses and parameters of whole steps of training in one compiled function, and how many calls ran its code."""
+    torch.manual_seed(7)
+    model = Block().eval()
+    optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.01)
+
+    def step(x, scale):
+        optimizer.zero_grad()
+        loss = (model(x).square().mean() * scale).log1p()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return loss.detach(), loss.item() + 1
+
+    call = step if backend is None else framefuse.compile(step, backend=backend)
+    found = []
+    for turn in range(turns):
+        torch.manual_seed(turn)
+        found.append(call(torch.randn(3, 6), 2.0))
+    return [found, *(one.detach() for one in model.parameters())], 0 if backend is None else hits(call)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "AdamW"])
+@pytest.mark.parametrize("backend", ["eager", "aot", "plain"])
+def test_a_whole_step_of_training_has_its_graphs(backend, kind):
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+
+    made = []
+
+    def keeping(name):
+        def compiler(gm, examples):
+            made.append((name, gm))
+            return make_boxed_func(gm.forward)
+
+        return compiler
+
+    def plain(gm, examples):
+        made.append(("plain", gm))
+        return gm.forward
+
+    chosen = {"aot": aot_autograd(fw_compiler=keeping("fw"), bw_compiler=keeping("bw")), "plain": plain}
+    found, count = whole_steps(chosen.get(backend, backend), kind)
+    torch.testing.assert_close(found, whole_steps(None, kind)[0])
+    assert count >= 2
+    names = {name for name, _ in made}
+    assert names == {"eager": set(), "aot": {"fw", "bw"}, "plain": {"plain"}}[backend]
