@@ -18,6 +18,7 @@ from framefuse.fuse.nest.cpu.short_neighbours import are_short_neighbours, by_ne
 from framefuse.fuse.nest.cpu.short_rows import side_by_side
 from framefuse.fuse.nest.cpu.single_steps import with_single_steps
 from framefuse.fuse.nest.cpu.square_tiles import square_tiles, transposed_axis
+from framefuse.fuse.nest.cpu.turned_rows import turned_axis, turned_rows
 from framefuse.fuse.nest.cpu.two_stages import may_stage, two_stages
 from framefuse.fuse.nest.forms import Runs, crossing_axis, is_along, primary, rows_of, runs_of, title_of, work_of
 from framefuse.fuse.nest.loop_order import memory_order, vector_axis
@@ -113,6 +114,10 @@ def _row_kernel(
         with nest.scope() as top:
             row()
         return nest.built(title, top.body, expr(1), work, False)
+    across = turned_axis(nest, rows, runs) if vector is None else None
+    if across is not None:
+        lane = next(run[-1] for run in runs.values() if run)
+        return nest.built(title, *turned_rows(nest, rows, across, lane, row), work, True)
     outer = rows if vector is None else rows[:-1]
     body, extent = around(nest, outer, vector, row)
     return nest.built(title, body, extent, work, True)

@@ -17,6 +17,7 @@ from framefuse.ir.dtypes import INT64
 from framefuse.ir.loops import Index, Let, Load, Loop, LoopKind, Scratch, Store
 from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product
 
+COLUMN = Symbol("@column")
 Step = tuple[Symbol, Expr]  # an axis of a tile and how many points it has along it
 
 
@@ -50,7 +51,7 @@ def square_tiles(nest: Nest, axes: Sequence[Symbol], across: Symbol, only: Sweep
                 scope.body.append(Let(start.name, Index(tile * size, INT64)))
                 parameters.name(axis, start.expr + step.expr)
                 steps.append((step, minimum(expr(size), parameters.index(extents[axis]) - start.expr)))
-            _transpose_operands(nest, across, lane, steps, sizes)
+            transpose_operands(nest, across, lane, steps, sizes)
             if strips:
                 _strip(nest, across, lane, only, steps)
             else:
@@ -88,12 +89,19 @@ def may_strip(nest: Nest, across: Symbol, lane: Symbol) -> bool:
     return joinable(across, lane, nest.loops.extents[lane], rest)
 
 
-def _transpose_operands(
-    nest: Nest, across: Symbol, lane: Symbol, steps: Sequence[Step], sizes: tuple[int, int | Expr]
+def transpose_operands(
+    nest: Nest,
+    across: Symbol,
+    lane: Symbol,
+    steps: Sequence[Step],
+    sizes: tuple[int, int | Expr],
+    along: Symbol = COLUMN,
 ) -> None:
-    """Copies the part of each crossed operand that a tile reads into a tile of its own, along the lanes."""
+    """Copies the part of each crossed operand that a tile reads into a tile of its own, along the lanes. ``along`` is
+    what has the place in a row of it where it is read: the lane itself, where a tile has whole rows.
+    """
     (row, height), (column, width) = steps
-    emitter, parameters, places = nest.emitter, nest.emitter.parameters, (Symbol("@row"), Symbol("@column"))
+    emitter, parameters, places = nest.emitter, nest.emitter.parameters, (Symbol("@row"), along)
     body = emitter.scopes[-1].body
     for place, step in zip(places, (row, column), strict=True):
         parameters.name(place, step.expr)
@@ -119,7 +127,7 @@ def _strip(nest: Nest, across: Symbol, lane: Symbol, only: Sweep, steps: Sequenc
     parameters.name(first, start)
     for axis, begin in ((across, first.expr), (Symbol("@row"), expr(0))):
         parameters.place(axis, begin + flat.expr // size)
-    for axis in (lane, Symbol("@column")):
+    for axis in (lane, COLUMN):
         parameters.place(axis, flat.expr - flat.expr // size * size)
     line = nest.emitter.scopes[-1]
     with nest.scope((across, lane)) as point:
