@@ -158,10 +158,10 @@ class Attach:
     (tensors that only a differentiable backward reads) and ``numbers``, all by position, it gives the tuple of the
     outputs, the same objects, now with a grad_fn printed as ``<name>Backward``, or as eager's nodes, where
     ``names`` says how these are called, and which of its results each output is, and all have one name. That a watched
-    tensor, or one through,
-    was changed in place is torch's error in backward. Of those that ``memory`` names, which gives the number of an
-    output and None for others, not the tensor is kept but another one of its memory; outputs have to be so. What it
-    gives -3 for may be changed.
+    tensor, or one through, was changed in place is torch's error in backward: ``met`` has their numbers in the order in
+    which eager's nodes would find it, with how these hold each (see ``modified``). Of those that ``memory`` names,
+    which gives the number of an output and None for others, not the tensor is kept but another one of its memory;
+    outputs have to be so. What it gives -3 for may be changed.
 
     The engine's call becomes ``backward(saved, tangents, numbers, wanted)`` -> a tuple of ``inputs`` gradients, each a
     tensor or None: ``saved`` is a fresh list of the through and own tensors, a tangent is None where none came, bit i
@@ -194,6 +194,7 @@ class Attach:
         numbers: int = 0,
         name: str = "Compiled",
         names: tuple[tuple[str, int] | None, ...] = ...,
+        met: tuple[tuple[int, tuple[tuple[int, ...], tuple[int, ...], bool] | None], ...] = ...,
         memory: Mapping[int, int | None] = ...,
         part: Callable[[int, int], tuple[tuple[int, ...], int, tuple[int, ...]] | None] = ...,
         frees: bool = ...,

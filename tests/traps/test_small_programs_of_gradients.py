@@ -641,6 +641,40 @@ def functions_that_give_no_gradient(compiled):
         yield a.grad, b.grad, list(TOLD)
 
 
+@ROWS.program
+def what_backward_says_of_changed_memory(compiled):
+    linear, layers = nn.Linear(3, 2), nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+    cell, weight = nn.GRUCell(3, 2), nn.Parameter(torch.ones(2, 3))
+    for model, function in (
+        (linear, linear),
+        (layers, layers),
+        (cell, cell),
+        (weight, lambda x: (x * weight[0]).sin()),
+        (weight, lambda x: x.view(2, 6) * weight.view(6)),
+        (weight, lambda x: torch.einsum("bi,oi->bo", x, weight)),
+        (weight, lambda x: (x[:2] * weight).sin()),
+    ):
+        fast = compiled(function)
+        for i in range(4):
+            x = draw(i, 4, 3, grad=True)
+            y = fast(x)
+            with torch.no_grad():
+                for part in model.parameters() if isinstance(model, nn.Module) else [model]:
+                    if part.ndim > 1:
+                        part.mul_(0.5)
+            yield outcome(y.sum().backward)
+    fast = compiled(lambda x, w: ((x @ w).tanh(), x.exp()))
+    for changed in (0, 1, 2, 0, 1, 2):
+        x, w = draw(changed, 3, 3, grad=True), draw(9, 3, 3, grad=True)
+        made = fast(x, w)
+        with torch.no_grad():
+            (*made, w)[changed].add_(1)
+        try:
+            (made[0] * made[1]).sum().backward()
+        except RuntimeError as error:
+            yield str(error), str(error.__context__)
+
+
 class Counting(torch.autograd.Function):
     """Counts its backwards where the next one finds it."""
 

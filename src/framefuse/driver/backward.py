@@ -39,7 +39,7 @@ from framefuse.ir.rename import rebuilt
 from framefuse.ir.strides import dense_order, dense_strides
 from framefuse.ir.trace import Build, Ref, Trace
 from framefuse.ir.values import Value
-from framefuse.runtime.derivative import LIMIT, Compiled, Derivative, Gradients, Values
+from framefuse.runtime.derivative import LIMIT, Compiled, Derivative, Form, Gradients, Values
 from framefuse.runtime.recorded_call import Pending, Product
 
 SAVED, TANGENTS, NUMBERS, WANTED = (Source("arg", None, place) for place in range(4))
@@ -116,6 +116,28 @@ def _node_names(piece: Piece, graph: Graph, trace: Trace) -> tuple[tuple[str, in
     return tuple(known.get(written.get(values[place], values[place])) for place in piece.outputs)
 
 
+def _met(piece: Piece, graph: Graph, trace: Trace) -> tuple[tuple[int, Form | None], ...]:
+    """The watched tensors of a piece in the order in which a walk over eager's nodes meets them. Where a node holds a
+    view of an input: the recorded sizes of this and of the view, and whether that has a node of its own.
+    """
+    if trace.autograd is None:
+        return ()
+    metas, number_of = trace.metas, {(entry.kind, entry.place): n for n, entry in enumerate(piece.watched)}
+    entries = trace.assumptions.inputs
+    inputs = _by_storage((place, metas[entry.value].storage) for place, entry in enumerate(entries))
+    shown = [(place, value) for place, value in enumerate(_shown_values(graph)) if graph.outputs[place].input is None]
+    outputs = _by_storage((place, metas[value].storage) for place, value in shown if value >= 0)
+    met: list[tuple[int, Form | None]] = []
+    for holder in sorted(trace.autograd.holders, key=lambda holder: -holder.age):
+        for storage, sizes, has_node in holder.forms:
+            for place in inputs.get(storage, ()):
+                own = metas[entries[place].value].sizes
+                form = None if entries[place].value in holder.selves else (own, sizes, has_node)
+                met.append((number_of.get(("input", place), -1), form))
+            met += [(number_of.get(("output", place), -1), None) for place in outputs.get(storage, ())]
+    return tuple(entry for entry in met if entry[0] >= 0)
+
+
 def _saved(sharing: Sequence[int], selves: frozenset[int]) -> Sequence[int]:
     """Of inputs that share memory those that a node saved: others may count their writes apart, as ``x.data`` does."""
     return [place for place in sharing if place in selves] or sharing
@@ -138,7 +160,7 @@ def derivatives(
     return tuple(
         Derivative(
             each.piece, trace.line, each.compile, each.reference, each.reads,
-            _node_names(each.piece, halves.forward, trace),
+            _node_names(each.piece, halves.forward, trace), _met(each.piece, halves.forward, trace),
             None if patience is None else each.hand_over, patience or 0.0,
             each.undefined if has_custom_calls(each.piece) else None,
         )

@@ -128,7 +128,8 @@ class Holder:
     the ``inputs`` of the trace. It saved the memory of ``storages``; of the inputs among them ``selves`` as the tensors
     that they are, and with ``more`` memory that no value of the trace has. ``frees``: a second walk through it is an
     error, unless the graph was retained. ``again`` is memory of inputs that a checkpoint reads again in a walk, as it
-    is by then.
+    is by then. Walks come to nodes with a higher ``age`` first; ``forms`` are the storages that the node saved, in its
+    order, with the sizes that it saw, and whether that tensor requires grad.
     """
 
     onto: tuple[int, ...]
@@ -138,6 +139,8 @@ class Holder:
     frees: bool
     more: bool = False
     again: frozenset[int] = frozenset()
+    age: int = 0
+    forms: tuple[tuple[int, tuple[int, ...], bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ typedef struct {
     /* strong: what a walk that wants some gradients checks and frees; a dict of the answers */
     PyObject *part, *parts;
     PyObject *names;                      /* strong: of each output None, or eager's node and which of its results */
+    PyObject *met; /* strong: (watched tensor, how eager's node holds it), in the order in which a walk meets them */
     /* owned: of each watched tensor: 0, or its memory is kept and not the tensor; output 0 is 1, an input -1. One that
        is READ_AGAIN is kept itself, and nobody asks whether it was written. */
     int32_t *memory;
@@ -299,13 +300,37 @@ static bool written_since(const Held *held, Py_ssize_t item, int64_t expected)
     return !LIKELY(!tensor || expected < 0 || !abi_version(tensor, &now) || now == expected);
 }
 
-/* Whether an item has the version that it had in forward: 0, or -1 with eager's error. */
-static int unchanged(const Held *held, Py_ssize_t item, int64_t expected)
+/* Whether a watched tensor was written since forward that backward does not read as it is by then. */
+static bool is_stale(const Held *held, Py_ssize_t item)
 {
-    if (LIKELY(!written_since(held, item, expected)))
+    return !LIKELY(!written_since(held, item, versions(held)[item])) && held->attach->memory[item] != READ_AGAIN;
+}
+
+/* How eager's node holds the first of the watched tensors, of `some` or all, that a walk finds written, which becomes
+   the item; None where it holds the tensor as it is. Borrowed. */
+static PyObject *first_met(const Held *held, PyObject *some, Py_ssize_t *item)
+{
+    PyObject *met = held->attach->met;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(met); i++) {
+        PyObject *entry = PyTuple_GET_ITEM(met, i), *number = PyTuple_GET_ITEM(entry, 0);
+        Py_ssize_t here = PyLong_AsSsize_t(number);
+        if (here < 0 || here >= watched_of(held->attach) || !is_stale(held, here))
+            continue;
+        if (some && PySequence_Contains(some, number) != 1)
+            continue;
+        *item = here;
+        return PyTuple_GET_ITEM(entry, 1);
+    }
+    return Py_None;
+}
+
+/* Whether an item has the version that it had in forward: 0, or -1 with eager's error. */
+static int unchanged(const Held *held, Py_ssize_t item, PyObject *some)
+{
+    if (LIKELY(!is_stale(held, item)))
         return 0;
-    if (item < watched_of(held->attach) && held->attach->memory[item] == READ_AGAIN)
-        return 0;
+    PyObject *form = first_met(held, some, &item);
+    int64_t expected = versions(held)[item];
     int32_t output = item < watched_of(held->attach) ? held->attach->memory[item] - 1 : -1;
     PyObject *names = held->attach->names;
     bool known = output >= 0 && output < PyTuple_GET_SIZE(names);
@@ -315,8 +340,8 @@ static int unchanged(const Held *held, Py_ssize_t item, int64_t expected)
         Py_SETREF(name, own ? Py_BuildValue("Ni", own, output) : NULL);
     }
     PyObject *told = name ? Py_BuildValue("LO", (long long)expected, name) : NULL;
-    PyObject *args[] = {held->items[item], told},
-             *never = told ? abi_call("modified", args, 2) : NULL; /* it raises */
+    PyObject *args[] = {held->items[item], told, form},
+             *never = told ? abi_call("modified", args, 3) : NULL; /* it raises */
     Py_XDECREF(never);
     Py_XDECREF(told);
     Py_XDECREF(name);
@@ -332,7 +357,7 @@ static int all_unchanged(const Held *held, PyObject *some)
         Py_ssize_t item = some ? PyLong_AsSsize_t(PyTuple_GET_ITEM(some, i)) : i;
         if (item < 0 || item >= watched_of(held->attach))
             return PyErr_Format(PyExc_IndexError, "no watched tensor %zd", item), -1;
-        if (unchanged(held, item, versions(held)[item]) < 0)
+        if (unchanged(held, item, some) < 0)
             return -1;
     }
     return 0;
@@ -623,13 +648,14 @@ static int read_memory(Attach *attach, PyObject *numbers)
 static PyObject *attach_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"backward", "differentiable", "inputs", "outputs", "watched", "through", "own", "roots",
-                            "numbers", "name", "memory", "part", "frees", "names", NULL};
-    PyObject *backward_call, *differentiable, *name = NULL, *memory = NULL, *part = NULL, *shown = NULL;
+                            "numbers", "name", "memory", "part", "frees", "names", "met", NULL};
+    PyObject *backward_call, *differentiable, *name = NULL, *memory = NULL, *part = NULL, *shown = NULL, *met = NULL;
     Py_ssize_t counts[7] = {0};
     int frees = -1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$nnnnnnnUO!OpO!", names, &backward_call, &differentiable,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$nnnnnnnUO!OpO!O!", names, &backward_call, &differentiable,
                                      &counts[0], &counts[1], &counts[2], &counts[3], &counts[4], &counts[5], &counts[6],
-                                     &name, &PyDict_Type, &memory, &part, &frees, &PyTuple_Type, &shown))
+                                     &name, &PyDict_Type, &memory, &part, &frees, &PyTuple_Type, &shown, &PyTuple_Type,
+                                     &met))
         return NULL;
     for (int i = 0; i < 7; i++)
         if (counts[i] < (i < 2) || counts[i] > INT32_MAX)
@@ -645,12 +671,13 @@ static PyObject *attach_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     attach->differentiable = Py_NewRef(differentiable);
     attach->part = Py_XNewRef(part);
     attach->names = shown ? Py_NewRef(shown) : PyTuple_New(0);
+    attach->met = met ? Py_NewRef(met) : PyTuple_New(0);
     attach->inputs = counts[0], attach->outputs = counts[1], attach->watched = counts[2], attach->through = counts[3];
     attach->own = counts[4], attach->roots = counts[5], attach->numbers = counts[6];
     attach->before_own = counts[0] + counts[1] + counts[2] + counts[3];
     attach->frees = frees < 0 ? counts[3] + counts[4] > 0 : frees;
     name = name ? Py_NewRef(name) : PyUnicode_FromString("Compiled");
-    if (!attach->names || !name || !(attach->parts = PyDict_New()) || read_memory(attach, memory) < 0
+    if (!attach->names || !attach->met || !name || !(attach->parts = PyDict_New()) || read_memory(attach, memory) < 0
         || attach_build(attach, name) < 0)
         Py_CLEAR(attach);
     Py_XDECREF(name);
@@ -665,6 +692,7 @@ static int attach_traverse(Attach *attach, visitproc visit, void *arg)
     Py_VISIT(attach->part);
     Py_VISIT(attach->parts);
     Py_VISIT(attach->names);
+    Py_VISIT(attach->met);
     Py_VISIT(attach->function);
     Py_VISIT(attach->apply);
     for (int i = 0; i < NEAR_COUNT; i++)
@@ -692,6 +720,7 @@ static void attach_dealloc(Attach *attach)
     attach_clear(attach);
     PyMem_Free(attach->memory);
     Py_CLEAR(attach->names);
+    Py_CLEAR(attach->met);
     Py_CLEAR(attach->function);
     Py_CLEAR(attach->apply);
     for (int i = 0; i < NEAR_COUNT; i++)

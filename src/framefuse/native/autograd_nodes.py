@@ -72,9 +72,14 @@ class _Saves(torch.autograd.Function):
         return torch.zeros(())
 
 
-def modified(tensor: torch.Tensor, noted: tuple[int, tuple[str, int] | None]) -> None:
+Form = tuple[tuple[int, ...], tuple[int, ...], bool]
+AFRESH = "AsStridedBackward0"  # the node that torch makes for a view whose memory was written
+
+
+def modified(tensor: torch.Tensor, noted: tuple[int, tuple[str, int] | None], form: Form | None) -> None:
     """Raises what torch does for a saved tensor that was changed in place since it had a version. ``noted`` is that,
-    and where the tensor stands for an output, of which node, and which one.
+    and where the tensor stands for an output, of which node, and which one. ``form`` are the sizes that the tensor was
+    recorded with, and those of the view of it that a node holds, and whether that has a node, which torch makes anew.
 
     Torch itself says it, of a tensor that is saved now and pretends to be as old as that.
     """
@@ -89,11 +94,15 @@ def modified(tensor: torch.Tensor, noted: tuple[int, tuple[str, int] | None]) ->
     try:
         assert saving.grad_fn.saved_tensors is None, "torch says that the version is another"
     except RuntimeError as error:
-        if of_node is None:
-            raise
+        text = str(error)
+    sizes = f"{list(tensor.shape)}"
+    if form is not None and form[0] == tensor.shape:
+        text = text.replace(f"{sizes}] is", f"{list(form[1])}] is", 1)
+        of_node = (AFRESH, 0) if form[2] else None
+    if of_node is not None:
         name, output = of_node
-        which = f"], which is output {output} of {_told(name)}, is at version"
-        raise RuntimeError(str(error).replace("] is at version", which, 1)) from None
+        text = text.replace("] is at version", f"], which is output {output} of {_told(name)}, is at version", 1)
+    raise RuntimeError(text)  # behind the handler: torch's own has no context
 
 
 @functools.lru_cache(1)

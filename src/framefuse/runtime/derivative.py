@@ -18,6 +18,7 @@ from framefuse.ir.values import Arguments, Keywords, Value
 from framefuse.runtime.recorded_call import Pending, Product
 
 Verdict = tuple[tuple[int, ...], int, tuple[int, ...]]  # what to check, what is gone then, saved values to drop
+Form = tuple[tuple[int, ...], tuple[int, ...], bool]  # recorded sizes of an input and of a view, which has a node
 Gradients = tuple[torch.Tensor | None, ...]
 Values = Arguments  # list of saved values or roots, tuple of tangents, tuple of numbers, mask of wanted inputs
 Compiled = tuple[_native.Compiled, Product] | Reason
@@ -29,7 +30,8 @@ class Derivative:
     ``compile(values, again)`` gives the native entry of the case at hand, whose guards hold for it, and what the stages
     made of it, or the reason why there is none; ``reference(values, again)`` its gradients without compiled code;
     ``again`` is True for gradients that are to be differentiated. ``reads(wanted)`` says which saved values are read
-    for the gradients at these bits. ``names`` are those of eager's nodes. ``behind(values, again, deliver)``, where no
+    for the gradients at these bits. ``names`` are those of eager's nodes, ``met`` what these find written, in their
+    order. ``behind(values, again, deliver)``, where no
     call is to wait for code, has another thread make it and hand it to ``deliver``; it gives what is known of that,
     None where no thread can be had, and a call waits for at most ``patience`` seconds. ``undefined(tangents, ran)``,
     for a piece with backwards of users, says which gradients are None after these ran. ``cases`` are what the stages
@@ -44,6 +46,7 @@ class Derivative:
         reference: Callable[[Values, bool], Gradients],
         reads: Callable[[int], frozenset[int]],
         names: tuple[tuple[str, int] | None, ...] = (),
+        met: tuple[tuple[int, Form | None], ...] = (),
         behind: Callable[[Values, bool, Callable[[Compiled | None], None]], Pending | None] | None = None,
         patience: float = 0.0,
         undefined: Callable[[Sequence[torch.Tensor | None], Sequence[Ran]], Sequence[int]] | None = None,
@@ -77,6 +80,7 @@ class Derivative:
             part=self.part,
             name=piece.primal.name.rpartition(".")[2],
             names=names,
+            met=met,
         )
 
     def settle(self) -> None:

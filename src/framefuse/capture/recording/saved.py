@@ -192,6 +192,8 @@ class _Reading:
             storage = tensor.untyped_storage()
             self.sizes[storage._cdata] = storage.nbytes()
         addresses = {tensor.untyped_storage()._cdata for tensor in saved}
+        forms = [(part.untyped_storage()._cdata, tuple(part.shape), part.requires_grad) for part in saved]
+        seen = [form for form in forms if form[0] in self.storages]
         return Holder(
             tuple(dict.fromkeys(self.numbers[id(child)] for child in before)),
             tuple(dict.fromkeys(ends)),
@@ -199,6 +201,8 @@ class _Reading:
             frozenset(self.selves[id(tensor)] for tensor in saved if id(tensor) in self.selves),
             frees,
             not addresses <= self.storages.keys(),
+            age=node._sequence_nr(),
+            forms=tuple((self.storages[address], shape, needs) for address, shape, needs in seen),
         )
 
     def _checkpoint(self, node: Node) -> Checkpoint | None:
