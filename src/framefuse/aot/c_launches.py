@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from framefuse.aot.c_text import Writer
 from framefuse.aot.c_words import integer, quoted
 from framefuse.aot.exported_program import Image, Program
-from framefuse.ir.plan import LaunchStep, MatmulStep
+from framefuse.ir.plan import CallStep, LaunchStep, MatmulStep
+from framefuse.runtime.item_steps import ByLibrary
 
 ALIGNMENT = 16  # of addresses, in bytes, for the faster code
 WORDS = {"pointer": "address(p[{}])", "real32": "single(n[{}].r)"}  # others are the number's own 64 bits
@@ -30,7 +31,8 @@ class Launches(Writer):
     def settings(self) -> Iterator[str]:
         """The macros that the runtime is compiled with."""
         yield f"#define CODES {len(self.rows)}"
-        yield f"#define PRODUCTS {int(any(isinstance(step, MatmulStep) for step in self.plan.steps))}"
+        called = [step.function if isinstance(step, CallStep) else step for step in self.plan.steps]
+        yield f"#define PRODUCTS {int(any(isinstance(step, (MatmulStep, ByLibrary)) for step in called))}"
         yield f"#define ROUNDED_PRODUCTS {int(self.gpu.rounded)}"
         major, minor = self.gpu.capability
         yield f"enum {{ CAPABILITY_MAJOR = {major}, CAPABILITY_MINOR = {minor} }};"
@@ -51,6 +53,8 @@ class Launches(Writer):
     def step(self, number: int, item: object) -> Iterator[str]:
         if isinstance(item, LaunchStep):
             yield from self.launch(item, [self.rows[each] for each in self.gpu.images[self.program.kernels[number]]])
+        elif isinstance(item, CallStep) and isinstance(item.function, ByLibrary):
+            yield from self.product(item.function.step)
         else:
             yield from super().step(number, item)
 

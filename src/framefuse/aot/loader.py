@@ -130,7 +130,7 @@ class LoadedProgram:
 
     def _stream(self, torch: Any) -> int | None:
         """The stream of a GPU on which torch works now; None is the default one."""
-        return None if torch is None else torch.cuda.current_stream(self._device[1]).cuda_stream
+        return None if torch is None else torch._C._cuda_getCurrentRawStream(self._device[1])
 
     def update_constants(self, weights: Mapping[str, Any]) -> None:
         """Copies new contents of weights into the program, by their names: all of them or, with ValueError, none."""

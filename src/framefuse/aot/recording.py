@@ -30,6 +30,7 @@ from framefuse.ir.schedule import RunCall
 from framefuse.ir.source import Line
 from framefuse.runtime.compilation import Compilation
 from framefuse.runtime.function import compiled_function
+from framefuse.runtime.item_steps import ByLibrary
 
 # What a trace may have asked of its arguments: each holds for all tensors of C, or is checked there.
 CHECKABLE = frozenset(("tensor", "is", "type", "length", "keys", "absent", "unset", "present", "different", "distinct"))
@@ -37,7 +38,6 @@ CHECKABLE = frozenset(("tensor", "is", "type", "length", "keys", "absent", "unse
 TOLD = frozenset(("int", "float", "str", "answer", "integer", "real", "count"))
 CHECKS = frozenset(("tensor", "number", "relation"))
 PRODUCTS = frozenset(("float32", "float64"))
-GPU_PRODUCTS = PRODUCTS | {"float16", "bfloat16"}
 ON_GPU = (Part, Pieces)  # the calls of torch that programs for GPUs have code for
 SUBMODULE = re.compile(r"\._modules\['(\w+)'\]")  # told by its name alone
 OWN_FORMS = Path(__file__).parent / "forms"  # what these read is no program's
@@ -78,13 +78,17 @@ def recorded(f: Callable[..., Any], examples: Sequence[torch.Tensor], dynamic: b
             return _recorded(f, examples, dynamic)
 
 
+def is_on_gpu(examples: Sequence[torch.Tensor]) -> bool:
+    return any(tensor.device.type == "cuda" for tensor in examples)
+
+
 def _recorded(f: Callable[..., Any], examples: Sequence[torch.Tensor], dynamic: bool) -> Recorded:
     options = {"cache": False, "cpu_target": "alone"}
     compiled = compile(f, fullgraph=True, dynamic=dynamic, options=options)
     state = compiled_function(compiled)
     if state is None:
         raise UserError(f"{f!r:.80} has no Python code that could be recorded. Export a function or an nn.Module")
-    token = FORMS.set(forms())
+    token = FORMS.set(forms(is_on_gpu(examples)))
     try:
         with registered.within("forward", "scaled convolutions", with_scaled_convolutions):
             compiled(*examples)
@@ -109,6 +113,8 @@ def refuse(call: Recorded) -> None:
     shown = parts(plan)
     calls = [item.node for item in stages.code.schedule.items if isinstance(item, RunCall)]
     for step in plan.steps:
+        if isinstance(step, CallStep) and isinstance(step.function, ByLibrary):
+            continue
         if isinstance(step, CallStep) and not is_idle(step) and not any(out in shown for _, out in step.outs):
             called = read(plan, step)
             if call.gpu and not isinstance(called, (str, *ON_GPU)):
@@ -121,14 +127,14 @@ def refuse(call: Recorded) -> None:
         raise refused(line or call.line, "The program changes an object that outlives the call")
     if plan.written or stages.code.schedule.writes:
         raise refused(call.line, "The program writes to its inputs or weights")
-    kernel, products = (LaunchStep, GPU_PRODUCTS) if call.gpu else (KernelStep, PRODUCTS)
+    kernel = LaunchStep if call.gpu else KernelStep
     known = (kernel, MatmulStep, AllocStep, ReleaseStep, CallStep, NumbersStep)
     if any(slot.device != str(call.device) for slot in plan.slots):
         raise refused(call.line, f"The program has tensors on other devices than {call.device}")
     for step in plan.steps:
         if not isinstance(step, known):
             raise refused(call.line, f"The step {getattr(step, 'name', type(step).__name__)} needs torch")
-        if isinstance(step, MatmulStep) and (step.accumulate or plan.slots[step.out].dtype not in products):
+        if isinstance(step, MatmulStep) and (step.accumulate or plan.slots[step.out].dtype not in PRODUCTS):
             raise refused(call.line, f"A product of {plan.slots[step.out].dtype} has no kernel")
     for fact in stages.assumptions.facts:
         if fact.source.is_argument and fact.kind not in CHECKABLE:

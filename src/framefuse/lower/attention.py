@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 
-from framefuse.ir.builder import ZERO, Shape
+from framefuse.ir.builder import ONE, ZERO, Shape
 from framefuse.ir.dtypes import BOOL
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Real, constant_real
@@ -28,10 +28,12 @@ def scaled_dot_product_attention(
     is_causal: bool = False, scale: Value = None, enable_gqa: bool = False,
 ) -> Lowered:  # fmt: skip
     shape = (*query.shape[:-1], value.shape[-1])
-    plain = query.dtype.name in BLAS and query.dtype.name in multiplied(lo, query.device) and not enable_gqa
     target = lo.targets(query.device)
     alone = target is not None and not target.library
+    plain = query.dtype.name in BLAS and query.dtype.name in multiplied(lo, query.device) and (alone or not enable_gqa)
     if isinstance(dropout_p, float) and dropout_p < 1.0 and (dropout_p > 0.0 or (dropout_p == 0.0 and alone)) and plain:
+        if enable_gqa:
+            key, value = (_shared(lo, each, query) for each in (key, value))
         return _by_products(lo, query, key, value, attn_mask, dropout_p, is_causal, scale, shape)
     return Shapes((shape,))
 
@@ -58,6 +60,18 @@ def _by_products(
     if result.shape != shape:
         raise Unsupported("shapes that broadcast")
     return result
+
+
+def _shared(lo: Lowering, node: Node, query: Node) -> Node:
+    """Keys or values whose heads several heads of the query share, one for each of these."""
+    *lead, heads, rows, width = node.shape
+    lo.require("!=", heads, ZERO, "the heads of keys")
+    sharing = query.shape[-3] // heads
+    lo.same_size(query.shape[-3], heads * sharing, "the heads of attention")
+    spread = lo.expand(
+        lo.reshape(node, (*lead, heads, ONE, rows, width)), (*lead, heads, sharing, rows, width)
+    )
+    return lo.reshape(spread, (*lead, query.shape[-3], rows, width))
 
 
 def _factor(lo: Lowering, query: Node, scale: Value) -> float | Real:

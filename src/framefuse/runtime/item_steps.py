@@ -77,6 +77,21 @@ class ByPython:
             raise RuntimeError("a check failed")
 
 
+@dataclass(frozen=True, slots=True)
+class ByLibrary:
+    """The product of a ``step`` on a device whose library no plan knows; sizes and strides are as there."""
+
+    step: MatmulStep
+
+    def __call__(
+        self, out: torch.Tensor, a: torch.Tensor, c: torch.Tensor, sizes: tuple[int, ...], *strides: tuple[int, ...]
+    ) -> None:
+        batch, m, n, k = sizes
+        of_a, of_c, of_out = strides
+        shown = out.as_strided((batch, m, n), of_out)
+        shown.copy_(torch.bmm(a.as_strided((batch, m, k), of_a), c.as_strided((batch, k, n), of_c)))
+
+
 def _same(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
@@ -152,11 +167,16 @@ class Items:
         args = (("tuple", *buffers), ("tuple", *numbers), ("int", extent))
         return CallStep(compiled.code.name, ByPython(compiled.run), args, (), (), inside=True)
 
-    def _matmul(self, item: RunMatmul) -> MatmulStep:
+    def _matmul(self, item: RunMatmul) -> Step:
         batch, m, n, k = self.steps.all_of(item.sizes)
         a, c, out = (self._three(strides) for strides in (item.a_strides, item.c_strides, item.out_strides))
         result, left, right = (self.steps.slot(memory) for memory in (item.out, item.a, item.c))
-        return MatmulStep(result, left, right, batch, m, n, k, a, c, out)
+        step = MatmulStep(result, left, right, batch, m, n, k, a, c, out)
+        if self.steps.schedule.memories[item.out].device == "cpu":
+            return step
+        tensors = tuple(("tensor", slot) for slot in (result, left, right))
+        numbers = (("tuple", *(("int", number) for number in each)) for each in ((batch, m, n, k), a, c, out))
+        return CallStep("product", ByLibrary(step), (*tensors, *numbers), (), (), inside=True)
 
     def _three(self, strides: tuple[Expr, Expr, Expr]) -> tuple[int, int, int]:
         first, second, third = self.steps.all_of(strides)

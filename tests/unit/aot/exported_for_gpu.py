@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from tests.unit.codegen import launched_programs as interpreted
 
 import framefuse
-from framefuse.aot import loader
+from framefuse.aot import loader, recording
 from framefuse.codegen import targets
 from framefuse.ir.code import LaunchedCode
 from framefuse.native import abi
@@ -208,6 +208,35 @@ def test_products_of_matrices_in_any_order(lead):
     program.close()
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {}, {"stride": 2, "padding": 1}, {"padding": "same", "dilation": 2}, {"groups": 2, "bias": False},
+        {"groups": 4, "stride": (2, 1), "padding": (0, 1)},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_convolutions_are_products_with_windows(options):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv2d(4, 4, 3, **options), torch.nn.ReLU()).eval()
+    _, program = exported(model, torch.randn(2, 4, 9, 8))
+    for shape in ((2, 4, 9, 8), (1, 4, 5, 7)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(torch.from_numpy(program(x.numpy())), model(x).detach())
+    program.close()
+
+
+def test_heads_share_keys():
+    def attention(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, enable_gqa=True) * 2
+
+    tensors = [torch.randn(2, heads, 5, 8) for heads in (6, 2, 2)]
+    _, program = exported(attention, *tensors)
+    result = program(*(tensor.numpy() for tensor in tensors))
+    torch.testing.assert_close(torch.from_numpy(result), attention(*tensors))
+    program.close()
+
+
 def test_what_does_not_fit_is_an_error():
     _, program = exported(softmax, torch.randn(5, 33))
     x = np.zeros((5, 33), np.float32)
@@ -255,7 +284,6 @@ def test_a_gpu_of_another_kind_is_an_error():
         (lambda x: torch.linalg.inv(x * 2), "has no code for GPUs"),
         (lambda x: x.sort().values * 2, "sort has no code for GPUs"),
         (lambda x: (x * 2)[x > 0], "__getitem__ has no code for GPUs"),
-        (lambda x: F.conv2d(x[None, None] * 2, x[None, None, :2, :2]), "conv2d has no code for GPUs"),
     ],
 )
 def test_what_has_no_code_is_refused(f, text):
@@ -270,6 +298,7 @@ if __name__ == "__main__":
     ctypes.c_void_p.in_dll(fake, "fake_callback").value = ctypes.cast(launched[1], ctypes.c_void_p).value
     abi.FALLBACKS["stream"] = lambda device: 0
     abi.initialise(without=("stream",))
+    recording.is_on_gpu = lambda examples: True
     target = replace(targets.BACKENDS["cpu by triton"].target, library=False, products=True)
     targets.BACKENDS["cpu alone"] = replace(
         targets.BACKENDS["cuda"], target=target, compile=compiled, lacks=lambda: None, choices=None

@@ -396,3 +396,18 @@ def test_results_may_be_parts_of_each_other_and_copies_of_inputs(tmp_path):
 
 def flat(tree):
     return [tree] if isinstance(tree, torch.Tensor) else [tensor for part in tree for tensor in flat(part)]
+
+
+def test_attention_whose_heads_share_keys(tmp_path):
+    def attention(q, k, v):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+    def given(batch, rows):
+        return [torch.randn(batch, heads, rows, 8) for heads in (6, 2, 2)]
+
+    assert framefuse.export(attention, given(2, 5), tmp_path / "attention.so").assumed == ()
+    program = framefuse.load(tmp_path / "attention.so")
+    for tensors in (given(2, 5), given(3, 9)):
+        torch.testing.assert_close(program(*tensors), attention(*tensors))
+    with pytest.raises(ValueError, match="sizes of the inputs"):
+        program(torch.randn(2, 5, 5, 8), *given(2, 5)[1:])

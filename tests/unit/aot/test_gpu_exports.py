@@ -14,6 +14,8 @@ from tests.unit.native import fake_driver
 
 import framefuse
 from framefuse.codegen import targets
+from framefuse.ir.plan import MatmulStep
+from framefuse.runtime.item_steps import ByLibrary
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
@@ -58,6 +60,13 @@ def test_a_library_says_that_there_is_no_driver(for_gpu, tmp_path):
     assert whole.count(b"\x7fELF") > 1
     with pytest.raises(framefuse.UserError, match=r"there is no CUDA driver: libcuda\.so\.1"):
         framefuse.load(tmp_path / "program.so")
+
+
+def test_a_product_by_the_library_is_that_of_its_step():
+    a, c, out = torch.randn(3, 4, 5), torch.randn(5, 6), torch.zeros(3, 4, 6)
+    product = ByLibrary(MatmulStep(2, 0, 1, 0, 0, 0, 0, (0, 0, 0), (0, 0, 0), (0, 0, 0)))
+    product(out, a, c, (3, 4, 6, 5), (20, 5, 1), (0, 6, 1), (24, 6, 1))
+    torch.testing.assert_close(out, a @ c)
 
 
 def test_examples_lie_on_one_device():

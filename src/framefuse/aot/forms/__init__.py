@@ -12,6 +12,7 @@ from framefuse.aot.forms import (  # noqa: F401 - each fills the table
     arrangements,
     bags,
     convolutions,
+    convolutions_on_gpus,
     decompositions,
     found,
     fourier,
@@ -26,10 +27,10 @@ from framefuse.aot.forms import (  # noqa: F401 - each fills the table
     window_columns,
     writes_at_positions,
 )
-from framefuse.aot.forms.registry import TABLE
+from framefuse.aot.forms.registry import ON_GPU, TABLE
 from framefuse.capture.interp.registry import Form
 
 
-def forms() -> Mapping[Hashable, Form]:
+def forms(on_gpu: bool = False) -> Mapping[Hashable, Form]:
     """All forms by the functions that they stand for."""
-    return TABLE
+    return {**TABLE, **ON_GPU} if on_gpu else TABLE

@@ -13,9 +13,12 @@ F = TypeVar("F", bound=Function)
 Given = Mapping[str, Value]  # the operands of a call by the names that its form has for them
 
 TABLE: dict[Hashable, Form] = {}
+ON_GPU: dict[Hashable, Form] = {}  # in place of those, where a program runs on a GPU
 
 
-def form(*functions: Function, where: Callable[[Given], bool] | None = None) -> Callable[[F], F]:
+def form(
+    *functions: Function, where: Callable[[Given], bool] | None = None, table: dict[Hashable, Form] = TABLE
+) -> Callable[[F], F]:
     """Registers a function as what calls of ``functions`` are made of, ``where`` that says so of their operands;
     methods take their owner first. Other calls are the library's, which exports refuse.
     """
@@ -31,7 +34,7 @@ def form(*functions: Function, where: Callable[[Given], bool] | None = None) -> 
             bound.apply_defaults()
             return where is None or where(bound.arguments)
 
-        TABLE.update(dict.fromkeys(functions, Form(function, applies)))
+        table.update(dict.fromkeys(functions, Form(function, applies)))
         return function
 
     return register

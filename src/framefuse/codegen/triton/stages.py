@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -18,6 +19,8 @@ OPTIONS = {
 }
 # Operations of MLIR's dialect of functions that become instructions on NVIDIA's GPUs in float32.
 INSTRUCTIONS = frozenset(("absf", "absi", "exp", "fma"))
+# CPython counts how deep a syntax tree is for all threads together: two that parse at once raise SystemError.
+PARSING = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +69,10 @@ def compiled(
     metadata: dict[str, Any] = {"target": target, **options.__dict__}
     texts: dict[str, str] = {}
     try:
-        result = source.make_ir(
-            target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
-        )
+        with PARSING:
+            result = source.make_ir(
+                target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
+            )
         for step, run in stages.items():
             if step == "llir" and checks and on.backend == "cuda" and calls_nothing(str(result)):
                 object.__setattr__(options, "extern_libs", ())
