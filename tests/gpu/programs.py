@@ -133,7 +133,9 @@ def made(x: Tensor) -> Any:
 
 
 def entropy(x: Tensor, i: Tensor) -> Any:
-    return F.cross_entropy(x, i), F.nll_loss(F.log_softmax(x, 1), i, reduction="sum"), F.mse_loss(x, x * 2)
+    part = x.sigmoid()
+    entropy = F.binary_cross_entropy(part, part * part), F.gaussian_nll_loss(x, part, part)
+    return F.cross_entropy(x, i), F.nll_loss(F.log_softmax(x, 1), i, reduction="sum"), F.mse_loss(x, x * 2), *entropy
 
 
 def random(x: Tensor) -> Any:

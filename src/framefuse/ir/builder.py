@@ -247,7 +247,7 @@ class Builder:
     def pointwise(self, op: str, *inputs: Node) -> Node:
         """A pointwise row on operands of one shape."""
         rule = RESULT[op]
-        dtype = inputs[0].dtype if rule == "same" else BOOL if rule == "bool" else inputs[1].dtype
+        dtype = inputs[0].dtype if rule in ("same", "first") else BOOL if rule == "bool" else inputs[1].dtype
         if op == "where" and inputs[1] is inputs[2]:
             return inputs[1]
         return self.make(op, inputs, (), dtype, inputs[0].shape)

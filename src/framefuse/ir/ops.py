@@ -30,7 +30,8 @@ class Op:
     operands ``a b c``, result ``r`` and incoming gradient ``g`` (None: no gradient flows; ``zero``: eager gives zeros;
     on rows that are not pointwise it names what the rule of stage autodiff does). ``cost`` is the rough time
     of one float32 element in a vector loop, in nanoseconds. ``attrs`` are the names of its attributes. ``fails`` names
-    what of the second operand makes eager raise: ``divisor`` (an integer zero) or ``position`` (out of bounds).
+    what of the second operand makes eager raise: ``divisor`` (an integer zero), ``position`` (out of bounds) or
+    ``condition`` (false).
     ``commutes`` says that the two operands may change places without another bit.
     """
 
@@ -150,6 +151,8 @@ def _pointwise() -> Iterable[Op]:
     yield row("shift_right", 2, "a >> b", (None, None), **integral)
     # condition first
     yield row("where", 3, "torch.where(a, b, c)", (None, "where(a, g, zero)", "where(a, zero, g)"), dtype="second")
+    # the first operand, where the second holds; elsewhere eager raises (the kernel reports, eager re-runs)
+    yield row("checked", 2, "torch.where(b, a, a)", ("g", None), dtype="first", cost=0.03, fails="condition")
     # eager's conversion rules: float to integer truncates through a wide integer, to bool is != 0. loose: to a 16-bit
     # float at the end of an operation, or back at the beginning of the next one; a kernel that does both may keep the
     # digits in between.

@@ -52,20 +52,23 @@ def _wrong(node: Node, seen: set[Node], graph: Graph) -> str | None:
     return _wrong_dtype(node, row) or _wrong_shape(node, row, graph)
 
 
+CONDITIONS = {"where": 0, "checked": 1}  # the operand that is the condition
+
+
 def _wrong_dtype(node: Node, row: Op) -> str | None:
     dtypes = [operand.dtype for operand in node.inputs]
     if row.kind == POINTWISE:
-        compared = dtypes[1:] if node.op == "where" else dtypes
+        compared = dtypes[1:] if node.op == "where" else dtypes[:1] if node.op == "checked" else dtypes
         if any(dtype is not compared[0] for dtype in compared):
             return f"operands of dtypes {', '.join(map(str, dtypes))}"
-        if node.op == "where" and dtypes[0] is not BOOL:
-            return f"condition of dtype {dtypes[0]}"
+        if node.op in CONDITIONS and dtypes[CONDITIONS[node.op]] is not BOOL:
+            return f"condition of dtype {dtypes[CONDITIONS[node.op]]}"
         kind = compared[0]
         if (row.domain == "float" and not kind.is_float) or (row.domain == "integral" and not kind.is_integral):
             return f"operand of dtype {kind} outside the domain {row.domain}"
         if row.domain == "number" and kind is BOOL:
             return "bool operand outside the domain number"
-        if kind.compute != kind.name and node.op not in ("cast", "where", "eq", "ne", "lt", "le", "gt", "ge"):
+        if kind.compute != kind.name and node.op not in ("cast", *CONDITIONS, "eq", "ne", "lt", "le", "gt", "ge"):
             return f"arithmetic on {kind}"
     expected = {
         "same": dtypes[0] if dtypes else node.dtype, "first": dtypes[0] if dtypes else node.dtype, "bool": BOOL,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
-from framefuse.ir.dtypes import INT64
+from framefuse.ir.dtypes import FLOAT32, FLOAT64, INT64
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr
 from framefuse.ir.values import Value
@@ -108,6 +109,30 @@ def poisson_nll_loss(
     return reduced(lo, lo.compute(formula, input, target), reduction)
 
 
+@rule("F.gaussian_nll_loss")
+def gaussian_nll_loss(
+    lo: Lowering, input: Node, target: Node, var: Value, full: bool = False, eps: Value = 1e-6,
+    reduction: Value = "mean",
+) -> Node:  # fmt: skip
+    """Eager raises for a variance below 0, and takes ``eps`` for one below that, without another gradient."""
+    nodes = (input, target, var)
+    if not all(isinstance(node, Node) and node.dtype is input.dtype for node in nodes) or not isinstance(eps, float):
+        raise Unsupported("a variance that is a number, or dtypes")
+    if input.dtype not in (FLOAT32, FLOAT64) or {len(node.shape) for node in nodes} != {len(input.shape)}:
+        raise Unsupported("dtypes or ranks")
+    for mine, *others in zip(*(node.shape for node in nodes), strict=True):
+        for other in others:
+            lo.same_size(mine, other, "a target and a variance for each input")
+
+    def formula(a: Element, t: Element, given: Element) -> Element:
+        variance = given.apply("checked", ~(given < 0.0))
+        above = e.maximum(variance, variance.number(eps)).derived("straight", given)
+        loss = 0.5 * (e.log(above) + (a - t) * (a - t) / above)
+        return loss + 0.5 * math.log(2 * math.pi) if full else loss
+
+    return reduced(lo, lo.compute(formula, *nodes), reduction)
+
+
 @rule("F.binary_cross_entropy_with_logits")
 def binary_cross_entropy_with_logits(
     lo: Lowering, input: Node, target: Node, weight: Value = None, size_average: Value = None, reduce: Value = None,
@@ -127,6 +152,40 @@ def binary_cross_entropy_with_logits(
     if weight is not None:
         loss = lo.compute(lambda a, w: a * w, loss, weight)
     return reduced(lo, loss, reduction)
+
+
+@rule("F.binary_cross_entropy")
+def binary_cross_entropy(
+    lo: Lowering, input: Node, target: Node, weight: Value = None, size_average: Value = None, reduce: Value = None,
+    reduction: Value = "mean",
+) -> Node:  # fmt: skip
+    """Eager raises where an input or a target is outside of [0, 1], and takes logarithms for -100 at least."""
+    _, reduction = _of_torch(0.0, size_average, reduce, reduction)
+    alike = input.dtype is target.dtype and len(input.shape) == len(target.shape)
+    if not alike or input.dtype not in (FLOAT32, FLOAT64):
+        raise Unsupported("dtypes or ranks")
+    for mine, other in zip(input.shape, target.shape, strict=True):
+        lo.same_size(mine, other, "a target for each input")
+
+    def log_of(a: Element) -> Element:
+        return e.maximum(a, a.number(-100.0))
+
+    def formula(given: Element, wanted: Element) -> Element:
+        a, t = (x.apply("checked", (x >= 0.0) & (x <= 1.0)) for x in (given, wanted))
+        loss = (t - 1.0) * log_of(e.log1p(-a)) - t * log_of(e.log(a))
+        return loss.derived("binary_cross_entropy", given, wanted)
+
+    loss = lo.compute(formula, input, target)
+    if weight is not None:
+        loss = lo.compute(lambda a, w: a * w, loss, weight)
+    return reduced(lo, loss, reduction)
+
+
+@rule("nn.binary_cross_entropy")
+def binary_cross_entropy_of_torch(
+    lo: Lowering, input: Node, target: Node, weight: Value = None, reduction: Value = 1
+) -> Node:
+    return binary_cross_entropy(lo, input, target, weight, reduction=reduction)
 
 
 @rule("F.multilabel_soft_margin_loss")

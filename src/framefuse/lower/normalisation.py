@@ -170,7 +170,11 @@ def instance_norm(
     bias: Value = None,
     use_input_stats: bool = True, momentum: Value = 0.1, eps: Value = 1e-5,
 ) -> Lowered:  # fmt: skip
-    if not use_input_stats or running_mean is not None or running_var is not None or len(input.shape) < 3:
+    if len(input.shape) < 3:
+        return Shapes((input.shape,))
+    if not use_input_stats:
+        return batch_norm(lo, input, running_mean, running_var, weight, bias, False, momentum, eps)
+    if running_mean is not None or running_var is not None:
         return Shapes((input.shape,))
     lo.require("!=", product(input.shape[2:]), ONE, "more than one value in a channel")
     node = lo.cast(input, _inner(input))

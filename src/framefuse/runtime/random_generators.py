@@ -43,6 +43,6 @@ def draws(node: Node) -> bool:
 
 
 def _checks(graph: Graph) -> bool:
-    """Whether a kernel may find a bad index, or a zero divisor among integers."""
+    """Whether a kernel may find a bad index, a false condition or a zero divisor among integers."""
     failing = [(node, TABLE[node.op].fails) for node in graph.nodes]
-    return any(fails == "position" or (fails == "divisor" and node.dtype.is_integral) for node, fails in failing)
+    return any(fails and (fails != "divisor" or node.dtype.is_integral) for node, fails in failing)

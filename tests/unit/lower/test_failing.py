@@ -12,6 +12,7 @@ ONES, ZERO_FIRST = torch.ones(6, dtype=torch.int64), torch.tensor([0, 1, 1, 1, 1
 ZERO_LAST, NUMBERS = torch.tensor([1, 1, 1, 1, 1, 0]), torch.arange(1, 7)
 GOOD, BAD = torch.tensor([0, 1, 1]), torch.tensor([0, 1, 9])
 TABLE, COLUMN = torch.randn(4, 3), torch.randn(4)
+PARTS = torch.tensor([0.0, 0.1, 0.3, 0.5, 0.7, 0.9])
 
 
 def reads(call):
@@ -46,6 +47,13 @@ CASES = {
     "quotient of a slice of a sum": (lambda a, b: ((a // b) + a)[:3] * 2, (NUMBERS, ONES), (NUMBERS, ZERO_LAST)),
     "quotient expanded to nothing": (
         lambda a, b, c: (a // b)[:, None] + c, (NUMBERS, ONES, ONES[:2]), (NUMBERS, ZERO_LAST, ONES[:0]),
+    ),
+    "probability": (lambda x, y: F.binary_cross_entropy(x, y) * 2, (PARTS, PARTS), (PARTS * 2, PARTS)),
+    "target": (lambda x, y: F.binary_cross_entropy(x, y, reduction="none"), (PARTS, PARTS), (PARTS, PARTS - 1)),
+    "variance": (lambda x, v: F.gaussian_nll_loss(x, x * 2, v) * 2, (PARTS, PARTS), (PARTS, PARTS - 0.05)),
+    "unread probability": (reads(F.binary_cross_entropy), (PARTS, PARTS), (PARTS * float("nan"), PARTS)),
+    "slice of an entropy": (
+        lambda x, y: F.binary_cross_entropy(x, y, reduction="none")[:3], (PARTS, PARTS), (PARTS, PARTS.exp() - 0.9),
     ),
     "unread rows": (reads(lambda x, i: x[i]), (TABLE, GOOD), (TABLE, BAD)),
     "slice of rows": (lambda x, i: x[i][:2], (TABLE, GOOD), (TABLE, BAD)),

@@ -23,8 +23,26 @@ SIGNS = torch.randn(30, 1, generator=torch.Generator().manual_seed(0)).sign().do
         lambda x, how: F.hinge_embedding_loss(x, SIGNS, 0.7, reduction=how),
         lambda x, how: F.cosine_embedding_loss(x, x.roll(1, 0) * 2, SIGNS[:, 0], 0.1, reduction=how),
         lambda x, how: F.multilabel_soft_margin_loss(x, (SIGNS > 0).double().expand(30, 5), reduction=how),
+        lambda x, how: F.gaussian_nll_loss(x, x.flip(0).detach(), x.square() / 4, eps=0.05, reduction=how),
+        lambda x, how: F.gaussian_nll_loss(x.exp(), x * 3, x.abs(), full=True, reduction=how),
+        lambda x, how: F.binary_cross_entropy(x.sigmoid(), (x * 2).sigmoid(), reduction=how),
+        lambda x, how: F.binary_cross_entropy(x.sigmoid(), x.detach().sigmoid(), x.detach()[0].abs(), reduction=how),
+        lambda x, how: F.binary_cross_entropy((x * 2).clamp(0, 1), (x > 0.1).double(), reduction=how) * 1e-9,
     ],
-    ids=["soft margin", "poisson", "smoothed labels", "ranking", "hinge", "cosine", "labels"],
+    ids=[
+        "soft margin",
+        "poisson",
+        "smoothed labels",
+        "ranking",
+        "hinge",
+        "cosine",
+        "labels",
+        "normal",
+        "whole normal",
+        "entropy",
+        "weighted entropy",
+        "entropy of certain ones",
+    ],
 )
 def test_losses(loss, reduction):
     check(lambda x: loss(x, reduction), (30, 5))

@@ -11,7 +11,7 @@ import framefuse
 from framefuse.api import compiled_function
 from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.schedule import RunCall, RunKernel
-from framefuse.lower import interpolation, pooling
+from framefuse.lower import interpolation
 
 WINDOWS = [(3, 2, 1), (2, 2, 0), (3, 1, 1), (2, 3, 0), (4, 1, 2), (5, 2, 2), (3, 2, 0), (1, 2, 0)]
 
@@ -225,12 +225,21 @@ def test_a_picture_that_keeps_its_size_has_eagers_infinities(mode, monkeypatch):
     assert fast.hits >= 1
 
 
-def test_averages_to_sizes_that_divide_the_picture_are_kernels(monkeypatch):
-    monkeypatch.setattr(pooling, "EQUAL", {})
+def test_averages_to_sizes_that_divide_the_picture_are_kernels():
     for size, shapes in ((7, ((2, 3, 14, 28), (1, 3, 7, 21))), ((4, None), ((2, 3, 8, 5),)), ((2, 1), ((2, 3, 6, 5),))):
         items = agree(nn.AdaptiveAvgPool2d(size), *shapes)
         assert all(isinstance(item, RunKernel) for item in items)
     assert any(isinstance(item, RunCall) for item in agree(nn.AdaptiveAvgPool2d(7), (2, 3, 15, 28)))
+
+
+def test_computed_pictures_of_short_rows_are_averaged_by_the_library():
+    class Computed(nn.Module):
+        def forward(self, x):
+            return F.adaptive_avg_pool2d(torch.relu(1 - x * 2), 2) + 1
+
+    assert any(isinstance(item, RunCall) for item in agree(Computed(), (2, 3, 8, 8), (1, 3, 6, 10)))
+    for shape in ((2, 3, 64, 48), (1, 3, 6, 40)):
+        assert all(isinstance(item, RunKernel) for item in agree(Computed(), shape))
 
 
 @pytest.mark.parametrize("size", [1, 4, 5])

@@ -62,6 +62,8 @@ FORMULAS: dict[str, tuple[str | None, ...]] = {
     "power": ("mul(g, mul(p, pow(a, q)))",),
     "smooth_l1": (SMOOTH, f"neg({SMOOTH})"),
     "huber": (HUBER, f"neg({HUBER})"),
+    "binary_cross_entropy": ("div(mul(g, sub(a, b)), maximum(mul(sub(1.0, a), a), 1e-12))",
+                             "mul(g, sub(log(sub(1.0, a)), log(a)))"),
     # a root of a sum of powers: none where the sum is 0
     "norm": ("where(eq(r, 0.0), zero, div(g, add(r, r)))",),
     # eager's node of a norm gives all its gradients, so that of the shift requires grad where one of them does

@@ -157,6 +157,8 @@ class Emitter:
             raise CompilerBug(f"{node.op} is read before its loop ended")
         if cell.kind == "scan":
             return self._scan(cell)
+        if node.op == "checked":
+            return self._checked(cell)
         if TABLE[node.op].kind == "pointwise":
             return operate(node, [self.value(kid) for kid in cell.kids])
         match node.op:
@@ -173,6 +175,22 @@ class Emitter:
                 return self.value(cell.kids[1])
             case _:
                 return self.value(cell.kids[0])
+
+    def _checked(self, cell: Cell) -> Computed:
+        """A value whose condition is checked at each element that is computed."""
+        value, condition = (self.value(kid) for kid in cell.kids)
+        self._check(self._place(cell, cell), cell, condition.value)
+        return value
+
+    def _place(self, cell: Cell, read: Cell) -> Scope:
+        """The outermost open loop in which ``read`` and what masks the cell have values."""
+        masked = shape_axes(self.shape, {symbol for test in cell.mask for symbol in test.symbols})
+        return self.scope_for(self.shape.axes[read] | masked)
+
+    def _check(self, place: Scope, cell: Cell, holds: Value) -> None:
+        """Has the kernel fail where a cell is read and this does not hold."""
+        needed = Apply("bit_not", (self.holds(cell.mask),), BOOL) if cell.mask else None
+        place.body.append(Check(holds if needed is None else Apply("bit_or", (holds, needed), BOOL)))
 
     def _scan(self, cell: Cell) -> Computed:
         """What the scan has come to at this point of its loop."""
@@ -217,8 +235,7 @@ class Emitter:
         """Computes, checks and names the index that a take or gather reads."""
         assert cell.position is not None
         taker = cell.kids[0]
-        axes = self.shape.axes[taker] | shape_axes(self.shape, {s for test in cell.mask for s in test.symbols})
-        place = self.scope_for(axes)
+        place = self._place(cell, taker)
         if cell.position in place.positions:
             return
         value = cast(exact(self.value(taker)), INT64)
@@ -245,8 +262,7 @@ class Emitter:
         good = self.fresh("m")
         place.body.append(Let(good, inside))
         inside = Local(good, BOOL)
-        needed = Apply("bit_not", (self.holds(cell.mask),), BOOL) if cell.mask else None
-        place.body.append(Check(inside if needed is None else Apply("bit_or", (inside, needed), BOOL)))
+        self._check(place, cell, inside)
         name = self.fresh("t")
         place.body.append(Let(name, Apply("where", (inside, value, zero), INT64) if size.constant else value))
         place.positions.add(cell.position)
