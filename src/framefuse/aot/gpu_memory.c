@@ -1,6 +1,8 @@
 /* Memory on a device. A block that was given back is taken again by a call on the same stream: what was launched there
  * before is done when the call's own work begins. */
 
+enum { MOST_STRANGE = 64 }; /* blocks that wait for other streams */
+
 typedef struct block { char *data; int64_t bytes; void *stream; int device, used; struct block *next; } block;
 static block *blocks; /* of all models, since a result may outlive its own */
 static pthread_mutex_t lending = PTHREAD_MUTEX_INITIALIZER;
@@ -35,14 +37,20 @@ static void give_up(int device) {
  * the smaller ones is given up, so that calls of the same sizes soon need none. */
 static char *take(framefuse_model *model, int64_t bytes) {
     block *best = NULL, *smaller = NULL;
+    int strange = 0;
     pthread_mutex_lock(&lending);
     for (block *each = blocks; each != NULL; each = each->next) {
+        strange += !each->used && each->device == model->device && each->stream != model->stream;
         if (each->used || each->device != model->device || each->stream != model->stream)
             continue;
         if (each->bytes >= bytes && each->bytes / 2 <= bytes && (best == NULL || each->bytes < best->bytes))
             best = each;
         else if (each->bytes < bytes && (smaller == NULL || each->bytes > smaller->bytes))
             smaller = each;
+    }
+    if (best == NULL && strange > MOST_STRANGE) { /* of streams that may be no more */
+        give_up(model->device);
+        smaller = NULL;
     }
     if (best == NULL && smaller != NULL && bytes >= 0) {
         driver.synchronize(model->stream);

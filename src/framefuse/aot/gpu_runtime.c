@@ -13,8 +13,7 @@ struct framefuse_model {
     int device;
     gpu *gpu;
     void *stream;      /* of this call */
-    void *latest;      /* of the one before it */
-    void *done;        /* the event at whose end that one is */
+    void *done;        /* the event at whose end the one before it is */
     int called;
     void *products;    /* the library that multiplies */
     char *weights; /* where they are not those of the other models */

@@ -261,11 +261,20 @@ def test_streams_follow_each_other_and_memory_is_given_back():
     for stream in (None, 4, 4, 5):
         program(x.numpy(), y.numpy(), stream=stream)
         assert (ctypes.c_void_p.in_dll(ctypes.CDLL("libcuda.so.1"), "fake_stream").value) == stream
-    assert counted("waits").value == waits + 2
+    assert counted("waits").value == waits + 3
     assert counted("memories").value > memories
     program.close()
     for name in ("memories", "modules", "events", "contexts"):
         assert counted(name).value == 0, name
+
+
+def test_memory_of_many_streams_is_taken_again():
+    x, y = torch.randn(6, 16), torch.randn(6, 16)
+    _, program = exported(chain, x, y)
+    for stream in range(1, 500):
+        program(x.numpy(), y.numpy(), stream=stream)
+    assert counted("memories").value < 100
+    program.close()
 
 
 def test_a_gpu_of_another_kind_is_an_error():
