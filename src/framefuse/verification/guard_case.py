@@ -10,6 +10,7 @@ import torch
 from framefuse import api
 from framefuse.ir.values import Function, Keywords, Value
 from framefuse.verification.nearness import unlike
+from framefuse.verification.other_arguments import VALUES
 
 TWO = "    if {}:\n        return x + 1\n    return x - 1"
 SHAPE = "x.shape[0]"
@@ -68,28 +69,43 @@ class GuardCase:
 
 def guard_case(about: str, was: Value, now: Value, options: Keywords) -> GuardCase | None:
     """The first case that shows that a trace made for ``was`` serves ``now``: a number, truth or text, a size where
-    both are shapes, other values of a tensor where both are None; None where no case does.
+    both are shapes, a container, None, other values of tensors (``VALUES``); None where no case does.
     """
     return next((case for case in _cases(about, was, now) if case.shows(options)), None)
 
 
 def _cases(about: str, was: Value, now: Value) -> Iterator[GuardCase]:
-    if was is None:
+    if was is VALUES:
         calls = _called("(torch.tensor([1.0, -2.0]),)", "(torch.tensor([-2.0, 1.0]),)")
         bodies, parameters = ["    return x * float(x[0])", TWO.format("x[0] > 0")], "x"
     elif isinstance(was, torch.Size):
         calls = _called(*(f"(torch.ones({size[0]}),)" for size in (was, now)))
         bodies, parameters = [f"    return x * {SHAPE}", *_decided(SHAPE, was[0], now[0])], "x"
     else:
-        calls, parameters = _called(*(f"(torch.ones(2), {value!r})" for value in (was, now))), "x, n"
+        calls, parameters = _called(*(f"(torch.ones(2), {_simple(value)!r})" for value in (was, now))), "x, n"
         if isinstance(was, bool):
             bodies = [TWO.format("n")]
+        elif was is None:
+            bodies = [TWO.format("n is None")]
+        elif isinstance(was, dict):
+            bodies = ["    return x * len(n)", TWO.format(f"{list(was)[-1]!r} in n")]
+        elif isinstance(was, (list, tuple)):
+            bodies = ["    return x * len(n)", TWO.format(f"len(n) == {len(was)}")]
         elif isinstance(was, str):
             bodies = [TWO.format(f"n == {was!r}")]
         else:
             bodies = ["    return x * n", *_decided("n", was, now)]
     for body in bodies:
         yield GuardCase(about, parameters, body, calls)
+
+
+def _simple(value: Value) -> Value:
+    """An argument of the same kind that its text makes again."""
+    if isinstance(value, torch.Tensor):
+        return 2.0
+    if isinstance(value, dict):
+        return dict.fromkeys(value, 1.0)
+    return type(value)([1.0] * len(value)) if isinstance(value, (list, tuple)) else value
 
 
 def _called(was: str, now: str) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ import torch
 from framefuse.ir.values import Function, Value
 from framefuse.verification.runs import Program, copied, mapped, tensors
 
+VALUES = object()  # in the place of an argument: tensors have other values
+
 
 @dataclass(frozen=True, slots=True)
 class Variant:
@@ -21,30 +23,31 @@ class Variant:
 
     text: str
     program: Program
-    was: Value = None
-    now: Value = None
+    was: Value = VALUES
+    now: Value = VALUES
 
 
 def variants(program: Program) -> Iterator[Variant]:
-    """The program on other arguments, each with what is another: tensors of other values, one number, truth or text at
-    a time, sizes. Guards must tell them apart, or the trace hold for both.
+    """The program on other arguments, each with what is another: tensors of other values, one number, truth, text,
+    container or missing argument at a time, sizes. Guards must tell them apart, or the trace hold for both.
     """
     args, kwargs = program.args, program.kwargs
     names, words = _parameters(program.function), tuple(_words(_code(program.function)))
+    beside = next(iter(tensors((args, kwargs))), None)
     others = replace(program, args=mapped(args, _reversed), kwargs=mapped(kwargs, _reversed))
     yield Variant("other values", others)
     for place, value in enumerate(args):
-        other = _other(value, words)
+        other = _other(value, words, beside)
         if other is not None:
             name = names[place] if place < len(names) else f"args[{place}]"
-            text = f"{name} was {value!r}, is {other!r}"
+            text = f"{name} was {_shown(value)}, is {_shown(other)}"
             changed = replace(program, args=(*args[:place], other, *args[place + 1 :]))
             yield Variant(text, changed, value, other)
     for key, value in kwargs.items():
-        other = _other(value, words)
+        other = _other(value, words, beside)
         if other is not None:
             changed = replace(program, kwargs={**kwargs, key: other})
-            yield Variant(f"{key} was {value!r}, is {other!r}", changed, value, other)
+            yield Variant(f"{key} was {_shown(value)}, is {_shown(other)}", changed, value, other)
     for size in sorted({size for tensor in tensors((args, kwargs)) for size in tensor.shape if size > 1}):
         changed = replace(
             program,
@@ -79,10 +82,26 @@ def _grown(tensor: torch.Tensor, size: int) -> torch.Tensor:
     return copied(found.requires_grad_(tensor.requires_grad))
 
 
-def _other(value: Value, words: Sequence[str]) -> Value:
-    """Another number, truth or text of the same type, None for other arguments. A text is one of the program's own
-    ``words`` where it has another, since it may branch on that.
+def _shown(value: Value) -> str:
+    """An argument in one line: of a tensor its kind, of a container what tells it from another."""
+    if isinstance(value, torch.Tensor):
+        return "a tensor"
+    if isinstance(value, dict):
+        return f"a dict of {', '.join(map(repr, value))}" if value else "an empty dict"
+    return f"{type(value).__name__} of length {len(value)}" if isinstance(value, (list, tuple)) else repr(value)
+
+
+def _other(value: Value, words: Sequence[str], beside: torch.Tensor | None) -> Value:
+    """Another number, truth or text of the same type, a container with one element less or more, a tensor as the one
+    ``beside`` for None; None for other arguments. A text is one of the program's own ``words`` where it has another,
+    since it may branch on that.
     """
+    if value is None:
+        return None if beside is None else torch.ones_like(beside.detach())
+    if type(value) is dict and value:
+        return dict(list(value.items())[:-1])
+    if type(value) in (list, tuple) and value:
+        return type(value)((*value, value[-1]))
     if isinstance(value, bool):
         return not value
     if type(value) is str:

@@ -173,6 +173,24 @@ def cut(value: Value, size: int, smaller: int) -> Value:
     return copied(in_order(part, value).requires_grad_(value.requires_grad))
 
 
+def behind_view(case: Case, still: Callable[[Case], bool]) -> tuple[Case, torch.fx.Node | None]:
+    """The call to blame where a view of an input shows the fault through any call that reads it, and the case with a
+    copy in place of that; else the case as it is. A view alone shows none, as its memory is the input's.
+    """
+    last = [node for node in case.graph.nodes if node.op not in ("placeholder", "output")][-1:]
+    for operand in last[0].all_input_nodes if last else ():
+        found = prefix(case, operand) if operand.op != "placeholder" else None
+        if found is None:
+            continue
+        output = next(node for node in found.graph.nodes if node.op == "output")
+        view = output.all_input_nodes[0]
+        with found.graph.inserting_before(output):
+            output.replace_input_with(view, found.graph.call_method("clone", (view,)))
+        if still(found):
+            return found, view
+    return case, None
+
+
 # ---- parts of graphs -------------------------------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ from framefuse.verification.guard_case import GuardCase, guard_case
 from framefuse.verification.other_arguments import variants
 from framefuse.verification.program_state import state_of
 from framefuse.verification.runs import Program, difference, tensors
-from framefuse.verification.shrink import Shrinker
+from framefuse.verification.shrink import Shrinker, behind_view
 
 # What each backend leaves out, the shortest way first: the stage that comes in is at fault where this one differs and
 # those before it do not.
@@ -189,7 +189,8 @@ def located(found: Verification, stretches: Iterable[Case], options: Keywords) -
         if case.differs(options)[0]:
             progress(f"{found.name}: making it smaller")
             small = Shrinker(lambda tried: bool(tried.differs(options)[0])).shrunk(case)
-            call, line = last_call(small)
+            small, blamed = behind_view(small, lambda tried: bool(tried.differs(options)[0]))
+            call, line = last_call(small) if blamed is None else named(blamed)
             progress("")
             return replace(found, stage=stage_of(small, options), call=call, line=line, case=small)
     return replace(found, stage="runtime")
@@ -209,5 +210,10 @@ def last_call(case: Case) -> tuple[str, str]:
     call = [node for node in case.graph.nodes if node.op not in ("placeholder", "output")][-1:]
     if not call:
         return "", ""
-    target = call[0].target
-    return target if isinstance(target, str) else target.__name__, str(call[0].meta.get("stack_trace") or "")
+    return named(call[0])
+
+
+def named(call: torch.fx.Node) -> tuple[str, str]:
+    """What a call calls, and its line."""
+    target = call.target
+    return target if isinstance(target, str) else target.__name__, str(call.meta.get("stack_trace") or "")

@@ -14,7 +14,7 @@ from torch import Tensor
 import framefuse
 from framefuse.autodiff import registry
 from framefuse.capture.recording.call_arguments import CallArguments
-from framefuse.codegen.llvm import pointwise, reductions
+from framefuse.codegen.llvm import integers, pointwise, reductions
 from framefuse.codegen.llvm.builder import Builder
 from framefuse.driver import passes as driver_passes
 from framefuse.fuse import passes as fuse_passes
@@ -108,6 +108,19 @@ FAULTS = {
         lambda patch: patch.setitem(registry.ROWS, "sum", _doubled(registry.ROWS["sum"])),
         lambda x: x.sin().sum(1).exp(), lambda: (_x(4, 3, grad=True),), "autodiff", "sum", True,
     ),
+    "a gradient is not transposed back": Fault(
+        lambda patch: patch.setitem(registry.ROWS, "permute", lambda builder, node, g, need: (g,)),
+        lambda x: (x.transpose(0, 1) * x.exp()).sum(0).cos(), lambda: (_x(6, 6, grad=True),),
+        "autodiff", "transpose", True,
+    ),
+    "the gradient of a part is doubled": Fault(
+        lambda patch: patch.setitem(registry.ROWS, "slice", _doubled(registry.ROWS["slice"])),
+        lambda x: (x[:, 1:] * x[:, :-1]).cos(), lambda: (_x(4, 6, grad=True),), "autodiff", "getitem", True,
+    ),
+    "both gradients of where go one way": Fault(
+        _row("where", derivative=(None, "where(a, zero, g)", "where(a, zero, g)")),
+        lambda x: torch.where(x > 1, x * 2, x.exp()).sum(), lambda: (_x(4, 6, grad=True),), "autodiff", "where", True,
+    ),
     # ---- lowering ----
     "relu is leaky": Fault(
         _rule(torch.relu, lambda lo, input: lo.compute(lambda a: e.maximum(a * 0.01, a), input)),
@@ -151,7 +164,19 @@ FAULTS = {
         _in_fuse(lambda node, operands, build: operands[0] if node.op == "cos" else None),
         lambda x: (x.cos() * 3).sum(), lambda: (_x(5, 5),), "fuse", "cos",
     ),
+    "fuse forgets a root inside of a norm": Fault(
+        _in_fuse(lambda node, operands, build: operands[0] if node.op in ("sqrt", "rsqrt") else None),
+        lambda x: torch.nn.functional.layer_norm(x, (6,)).exp(), lambda: (_x(4, 6),), "fuse", "layer_norm",
+    ),
     # ---- code ----
+    "code adds for bits": Fault(
+        _code("bit_and", Builder.add, integers.ROWS),
+        lambda x: (torch.arange(20) * 3 & 5) * x, lambda: (_x(20),), "codegen", "and_",
+    ),
+    "code has one digit of erf": Fault(
+        _code("erf", lambda b, x: b.mul(x, b.like(0.9, x)), pointwise.FLOAT32),
+        lambda x: torch.nn.functional.gelu(x.cos()).sum(1), lambda: (_x(5, 6),), "codegen", "gelu",
+    ),
     "code adds for a subtraction": Fault(
         _code("sub", Builder.add),
         lambda x, y: (x - y).exp(), lambda: (_x(40), _x(40)), "codegen", "sub",
@@ -185,6 +210,21 @@ FAULTS = {
         _unguarded("str"),
         lambda x, kind: x.sin() if kind == "sine" else x.cos() if kind == "cosine" else x,
         lambda: (_x(4), "sine"), "guards", "kind was 'sine', is 'cosine'",
+    ),
+    "no guard holds that an argument is missing": Fault(
+        _unguarded("is"),
+        lambda x, mask: x.sin() if mask is None else x.cos() * mask,
+        lambda: (_x(4), None), "guards", "mask was None, is a tensor",
+    ),
+    "no guard holds a length": Fault(
+        _unguarded("length"),
+        lambda x, given: x.sin() * len(given), lambda: (_x(4), [1.0, 2.0]),
+        "guards", "given was list of length 2, is list of length 3",
+    ),
+    "no guard holds a key": Fault(
+        lambda patch: [_unguarded(kind)(patch) for kind in ("present", "absent", "keys", "length")],
+        lambda x, given: x.sin() if "a" in given else x.cos(), lambda: (_x(4), {"a": 1.0}),
+        "guards", "given was a dict of 'a', is an empty dict",
     ),
     "no guard holds a relation": Fault(
         lambda patch: patch.setattr(driver_passes, "build", lambda assumptions, **rest: guards.build(
