@@ -39,6 +39,9 @@ def batch_norm(
     if value is None or len(input.shape) < 2:
         return None
     batch, channels, *rest = input.shape
+    for operand in (weight, bias, *running):  # the library that takes moments does not see them all
+        if operand is not None:
+            builder.require("==", operand.shape[0], channels, "a number for each channel")
     builder.require("!=", product(input.shape), ZERO, "elements to normalise")
     if written or not builtin:  # the function of torch.nn.functional looks before it calls
         builder.require("!=", batch * product(rest), ONE, "more than one value in a channel")

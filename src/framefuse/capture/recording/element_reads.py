@@ -18,11 +18,13 @@ def read(recorder: Recorder, tensor: torch.Tensor, whole: bool | None = None) ->
     number = recorder.number(tensor) if recorder.symbolic else None
     if number is None or not recorder.alive:
         return None
+    if any(size != 1 for size in recorder.sizes.of(tensor)):  # of one with more, later, torch raises
+        return None
     form = recorder.scalars.form(number) if not whole else None
     with torch._C.DisableTorchFunction():
         if form is not None:
             return floating(float(tensor.item()), form, recorder.relations)
-        if tensor.numel() != 1 or tensor.dtype is torch.bool or tensor.is_complex():
+        if tensor.dtype is torch.bool or tensor.is_complex():
             return None
         if whole is None:
             whole = not tensor.is_floating_point()
