@@ -69,7 +69,8 @@ def test_it_holds_the_compiler_alone(wheel):
         required = Parser().parsestr(archive.read(metadata).decode()).get_all("Requires-Dist")
     package = ROOT / "src" / "framefuse"
     kept = {path for path in package.rglob("*") if path.suffix in (".py", ".pyi", ".html", ".typed")}
-    kept |= {*(package / "aot").glob("*.[ch]"), *(package / "aot").glob("*.hpp")}  # what exports are made from
+    for pattern in ("*.[ch]", "*.hpp", "*.ptx"):  # what exports are made from
+        kept |= {*(package / "aot").glob(pattern)}
     native = {name for name in names if name.endswith(".so")}
     assert len(native) == 1 and names - native == {str(path.relative_to(ROOT / "src")) for path in kept}
     always = {line.split(">")[0] for line in required if "extra ==" not in line}

@@ -17,10 +17,10 @@ struct error : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-/* Memory of the caller as a tensor, whose elements lie one behind the other. */
+/* Memory of the caller as a tensor, whose elements lie one behind the other: on a GPU by {kDLCUDA, its number}. */
 template <class T> class view {
   public:
-    view(T *data, std::vector<int64_t> shape) : shape_(std::move(shape))
+    view(T *data, std::vector<int64_t> shape, DLDevice device = {kDLCPU, 0}) : shape_(std::move(shape))
     {
         using value = typename std::remove_cv<T>::type;
         static_assert(std::is_arithmetic<value>::value, "elements are numbers");
@@ -29,7 +29,7 @@ template <class T> class view {
                              : std::is_signed<value>::value         ? kDLInt
                                                                     : kDLUInt;
         void *memory = const_cast<value *>(data);
-        tensor_ = DLTensor{memory,  {kDLCPU, 0}, (int32_t)shape_.size(), {code, 8 * sizeof(T), 1}, shape_.data(),
+        tensor_ = DLTensor{memory,  device, (int32_t)shape_.size(), {code, 8 * sizeof(T), 1}, shape_.data(),
                            nullptr, 0};
     }
     view(const view &) = delete; /* the tensor points into it */
@@ -77,23 +77,25 @@ class tensor {
     std::unique_ptr<DLManagedTensor, give_back> given_;
 };
 
-/* A program with its weights, for one thread at a time. */
+/* A program with its weights, for one thread at a time; one for GPUs on the GPU number `device`. */
 class model {
   public:
-    explicit model(int threads = 1, const char *weights = nullptr)
+    explicit model(int threads = 1, const char *weights = nullptr, int device = 0)
     {
-        char text[256] = "";
-        loaded_.reset(weights ? framefuse_load_with(weights, text, sizeof text) : framefuse_load(text, sizeof text));
+        char text[512] = "";
+        loaded_.reset(framefuse_load_on(device, weights, text, sizeof text));
         if (!loaded_)
             throw error(text);
         framefuse_set_threads(loaded_.get(), threads);
     }
+    /* On which stream of CUDA later calls of a program for GPUs run; the default one, unless told otherwise. */
+    void set_stream(void *stream) { stream_ = stream; }
     template <class... Tensors> std::vector<tensor> operator()(const Tensors &...given)
     {
         const DLTensor *inputs[] = {given..., nullptr};
         std::vector<DLManagedTensor *> results((size_t)framefuse_output_count() + 1);
         const int count = (int)results.size() - 1;
-        if (framefuse_run(loaded_.get(), inputs, (int)sizeof...(given), results.data(), count))
+        if (framefuse_run_on(loaded_.get(), stream_, inputs, (int)sizeof...(given), results.data(), count))
             throw error(framefuse_error(loaded_.get()));
         return std::vector<tensor>(results.begin(), results.end() - 1);
     }
@@ -109,6 +111,7 @@ class model {
         void operator()(framefuse_model *of) const { framefuse_free(of); }
     };
     std::unique_ptr<framefuse_model, drop> loaded_;
+    void *stream_ = nullptr;
 };
 
 } // namespace framefuse
