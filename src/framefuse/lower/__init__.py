@@ -13,6 +13,7 @@ from framefuse.lower import (  # noqa: F401  importing a family registers its ru
     creation,
     cross,
     diagonals,
+    einsum,
     embedding,
     indexing,
     interpolation,

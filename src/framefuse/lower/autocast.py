@@ -113,6 +113,13 @@ OVERLOADS = {
 }  # fmt: skip
 
 
+def is_composed(call: Call) -> bool:
+    """Whether the call runs as it is under autocast: it calls others on the lists, and some that are not."""
+    if not call.autocast:
+        return False
+    return call.name in COMPOSED or (call.name == "einsum" and len(list(refs(call.args))) > 2)
+
+
 @functools.cache
 def policy(name: str, device: str = "cpu") -> str | None:
     """``lower``, ``float32``, ``unless given``, ``promote`` or ``alone`` for a function on the lists of a device type,

@@ -12,7 +12,7 @@ from framefuse.ir.builder import ONE, ZERO
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import expr
 from framefuse.ir.values import Value
-from framefuse.lower import binary, casts, creation, indexing, logic, pointwise, products, reductions, views
+from framefuse.lower import binary, casts, creation, einsum, indexing, logic, pointwise, products, reductions, views
 from framefuse.lower import element as e
 from framefuse.lower.complex_numbers import RULES, Complex, ComplexRule, Context, for_complex
 from framefuse.lower.context import Lowering
@@ -376,7 +376,7 @@ def _matmul(c: Context, input: Value, other: Value) -> Complex:
     return _contracted(c, a, b, *WORDS[ranks])
 
 
-@for_complex(products.einsum)
+@for_complex(einsum.einsum)
 def _einsum(c: Context, equation: Value, *operands: Value) -> Complex:
     given = operands[0] if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else operands
     text = equation.replace(" ", "")

@@ -22,7 +22,7 @@ from framefuse.ir.torch_calls import TABLE, counts, norm
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, outside, refs
 from framefuse.ir.values import Value
 from framefuse.lower.argument_strides import argument_strides
-from framefuse.lower.autocast import COMPOSED, Autocast
+from framefuse.lower.autocast import Autocast, is_composed
 from framefuse.lower.checkpointed import regions
 from framefuse.lower.complex_clusters import by_parts
 from framefuse.lower.complex_numbers import Parts
@@ -225,7 +225,7 @@ class _Lowerer:
         """The nodes of the call's new values by its rule, or None when there is none, it refuses or it is wrong."""
         metas = [self.trace.metas[value] for _, value in fresh]
         self.builder.place = metas[0].device if metas else "cpu"
-        composed = call.autocast and call.name in COMPOSED
+        composed = is_composed(call)
         result = None if composed else self._on_parts(call, metas)
         if result is None and not composed:
             result = self._rule_result(call)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-
 from framefuse.ir.builder import ONE, Shape
 from framefuse.ir.dtypes import BY_NAME
 from framefuse.ir.graph import Node
-from framefuse.ir.numbers import Expr, product
+from framefuse.ir.numbers import product
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 from framefuse.lower.reductions import accumulate
@@ -20,7 +18,6 @@ FLOATS = ("float32", *NARROW)
 # library and of a sum over rows: float32 of 8192 x 8192 0.114, 0.090; 256 x 131,072 0.051, 0.051; 4096 x 333 0.011,
 # 0.009; 256 x 4096 0.015, 0.009; bfloat16 of 16384 x 4096 0.050, 0.046; 1024 x 4096 0.017, 0.006.
 VECTOR_LEAST = 1 << 20
-Word = list[str]  # the letters of einsum for the dimensions of a tensor
 INNER = "the inner dimension of a product"
 
 
@@ -32,7 +29,7 @@ def multiplied(lo: Lowering, device: str) -> tuple[str, ...]:
     return () if target is None or target.library else (*BLAS, *NARROW)
 
 
-def _blas(lo: Lowering, *nodes: Node) -> bool:
+def by_blas(lo: Lowering, *nodes: Node) -> bool:
     """Whether BLAS multiplies these; other dtypes, and products with eager's digits, stay with the library."""
     same = all(node.dtype is nodes[0].dtype and node.device == nodes[0].device for node in nodes)
     return same and nodes[0].dtype.name in multiplied(lo, nodes[0].device) and not lo.exact
@@ -61,7 +58,7 @@ def matmul(lo: Lowering, input: Node, other: Node, *, out: Value = None) -> Lowe
         shape = (*shape, left.shape[-2])
     if len(other.shape) > 1:
         shape = (*shape, right.shape[-1])
-    if not _blas(lo, input, other):
+    if not by_blas(lo, input, other):
         return _by_vector(lo, input, other) or Shapes((shape,))
     return lo.reshape(multiply(lo, left, right), shape)
 
@@ -145,7 +142,7 @@ def linear(lo: Lowering, input: Node, weight: Node, bias: Value = None) -> Lower
     lo.same_size(input.shape[-1], weight.shape[1], INNER)
     if isinstance(bias, Node):
         lo.broadcast(shape, bias.shape)
-    if not _blas(lo, input, weight, *([bias] if bias is not None else [])):
+    if not by_blas(lo, input, weight, *([bias] if bias is not None else [])):
         return _single_output(lo, input, weight, bias) or Shapes((shape,))
     rows = input if len(input.shape) > 1 else lo.reshape(input, (ONE, *input.shape))
     result = lo.reshape(multiply(lo, rows, lo.permute(weight, (1, 0))), shape)
@@ -167,7 +164,7 @@ def addmm(
     shape = (*left.shape[:-1], right.shape[-1]) if len(right.shape) > 1 else left.shape[:-1]
     lo.same_size(left.shape[-1], right.shape[-2 if len(right.shape) > 1 else -1], INNER)
     lo.broadcast(shape, input.shape)
-    if not _blas(lo, left, right, input) or not isinstance(beta, (int, float)):
+    if not by_blas(lo, left, right, input) or not isinstance(beta, (int, float)):
         return Shapes((shape,))
     result = matmul(lo, left, right)
     if not isinstance(result, Node):
@@ -178,91 +175,3 @@ def addmm(
         return result
     scaled = input if beta == 1 else lo.compute(lambda a: a * beta, input)
     return lo.compute(lambda a, b: a + b, result, scaled)
-
-
-@rule("einsum")
-def einsum(lo: Lowering, equation: Value, *operands: Value) -> Lowered:
-    """One operand is a sum and an order, two are a product; more stay with the library, which chooses their order."""
-    nodes = operands[0] if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else operands
-    if not isinstance(equation, str):
-        raise Unsupported("letters as numbers")
-    words, result = _words(equation.replace(" ", ""), [len(node.shape) for node in nodes])
-    sizes: dict[str, Expr] = {}
-    for node, word in zip(nodes, words, strict=True):
-        for letter, size in zip(word, node.shape, strict=True):
-            sizes[letter] = lo.broadcast((sizes.get(letter, ONE),), (size,))[0]
-    shape = tuple(sizes[letter] for letter in result)
-    pairs = len(nodes) == 2 and set(result) == set(words[0]) | set(words[1])  # of which nothing is summed
-    multiplies = pairs and nodes[0].dtype.is_float and nodes[0].dtype is nodes[1].dtype
-    if len(nodes) > 2 or not (multiplies or _blas(lo, *nodes)) or any(len(set(word)) != len(word) for word in words):
-        return Shapes((shape,))
-    kept = [set(result).union(*words[:place], *words[place + 1 :]) for place in range(len(words))]
-    summed = [_summed(lo, node, word, letters) for node, word, letters in zip(nodes, words, kept, strict=True)]
-    out, letters = summed[0] if len(summed) == 1 else _contracted(lo, *summed[0], *summed[1], result, sizes)
-    return lo.permute(out, [letters.index(letter) for letter in result])
-
-
-def _words(equation: str, ranks: list[int]) -> tuple[list[Word], Word]:
-    """The letters of each operand's dimensions and of the result's; those behind an ellipsis are numbers, counted from
-    the last. Without an arrow the result has the letters that stand once, in their order.
-    """
-    left, arrow, right = equation.partition("->")
-    texts = left.split(",")
-    if len(texts) != len(ranks):
-        raise Unsupported("equation")
-    open_ranks = [rank - len(text) + 3 if "..." in text else 0 for text, rank in zip(texts, ranks, strict=True)]
-    if any(rank < 0 for rank in open_ranks):
-        raise Unsupported("equation")
-    words = [_word(text, rank) for text, rank in zip(texts, open_ranks, strict=True)]
-    if not arrow:
-        right = "..." + "".join(sorted(letter for letter in set(left) - set(",.") if left.count(letter) == 1))
-    result = _word(right, max(open_ranks))
-    if len(set(result)) != len(result) or not set(result).issubset(itertools.chain(*words)):
-        raise Unsupported("equation")
-    if any(len(word) != rank for word, rank in zip(words, ranks, strict=True)):
-        raise Unsupported("equation")
-    return words, result
-
-
-def _word(text: str, rank: int) -> Word:
-    before, dots, after = text.partition("...")
-    return [*before, *(map(str, reversed(range(rank))) if dots else ()), *after]
-
-
-def _summed(lo: Lowering, node: Node, word: Word, kept: set[str]) -> tuple[Node, Word]:
-    """An operand without the dimensions that only it has, and their letters."""
-    axes = tuple(place for place, letter in enumerate(word) if letter not in kept)
-    if not axes:
-        return node, word
-    return accumulate(lo, "sum", node, axes, False, node.dtype), [letter for letter in word if letter in kept]
-
-
-def _contracted(
-    lo: Lowering, left: Node, first: Word, right: Node, second: Word, result: Word, sizes: dict[str, Expr]
-) -> tuple[Node, Word]:
-    """The product of two operands, summed over the letters that both have and the result has not."""
-    batch = [letter for letter in first if letter in second and letter in result]
-    summed = [letter for letter in first if letter in second and letter not in result]
-    rows = [letter for letter in first if letter not in second]
-    columns = [letter for letter in second if letter not in first]
-
-    def laid(node: Node, word: Word, letters: Word) -> Node:
-        whole = lo.expand(node, tuple(sizes[letter] for letter in word))
-        return lo.permute(whole, [word.index(letter) for letter in letters])
-
-    if not summed:
-        letters = batch + rows + columns
-        one = laid(left, first, batch + rows)
-        one = lo.reshape(one, (*one.shape, *[ONE] * len(columns)))
-        other = laid(right, second, batch + columns)
-        split = len(batch)
-        other = lo.reshape(other, (*other.shape[:split], *[ONE] * len(rows), *other.shape[split:]))
-        return lo.compute(lambda a, b: a * b, one, other), letters
-
-    def folded(node: Node, word: Word, *groups: Word) -> Node:
-        shape = [sizes[letter] for letter in batch] + [product(sizes[x] for x in group) for group in groups]
-        return lo.reshape(laid(node, word, batch + groups[0] + groups[1]), tuple(shape))
-
-    out = lo.matmul(folded(left, first, rows, summed), folded(right, second, summed, columns))
-    letters = batch + rows + columns
-    return lo.reshape(out, tuple(sizes[letter] for letter in letters)), letters
