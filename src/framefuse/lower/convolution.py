@@ -1,35 +1,43 @@
-"""Gives the result shapes of convolutions, which the library makes."""
+"""Gives the result shapes of convolutions, which the library makes, but for those that are stencils."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from framefuse.ir.builder import ONE
 from framefuse.ir.graph import Node
+from framefuse.ir.numbers import expr
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 from framefuse.lower.pooling import each, positive
-from framefuse.lower.rules import Shapes, register
+from framefuse.lower.rules import Lowered, Shapes, register
+from framefuse.lower.stencils import stencil
 
 
-def _convolution(rank: int) -> Callable[..., Shapes]:
+def _convolution(rank: int) -> Callable[..., Lowered]:
     def lowered(
         lo: Lowering, input: Node, weight: Node, bias: Value = None, stride: Value = 1, padding: Value = 0,
         dilation: Value = 1,
         groups: Value = 1,
-    ) -> Shapes:  # fmt: skip
+    ) -> Lowered:  # fmt: skip
         lead = input.shape[: len(input.shape) - rank - 1]
         steps, holes = each(stride, rank), each(dilation, rank)
         spans = tuple((size - 1) * hole + 1 for size, hole in zip(weight.shape[2:], holes, strict=True))
         sizes = input.shape[len(input.shape) - rank :]
         if padding == "same":
             result = sizes
+            ends = (spans[-1] - ONE) // 2, (spans[-1] - ONE) - (spans[-1] - ONE) // 2
         else:
             pads = (0,) * rank if padding == "valid" else each(padding, rank)
+            ends = expr(pads[-1]), expr(pads[-1])
             result = tuple(
                 (size + 2 * pad - span) // step + 1
                 for size, pad, span, step in zip(sizes, pads, spans, steps, strict=True)
             )
-        return Shapes(((*lead, weight.shape[0], *positive(lo, result)),))
+        shape = (*lead, weight.shape[0], *positive(lo, result))
+        how = (steps[-1], holes[-1], *ends)
+        own = stencil(lo, input, weight, bias, how, groups, shape[-1]) if rank == 1 else None
+        return own if own is not None else Shapes((shape,))
 
     return lowered
 

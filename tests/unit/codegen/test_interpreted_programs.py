@@ -21,6 +21,7 @@ PADDED = "tests/gpu/test_aligned_products.py"
 MOVES = "tests/gpu/test_moves.py"
 PIECES = "tests/gpu/test_pieces_together.py"
 EINSUM = "tests/gpu/test_einsum.py"
+STENCILS = "tests/gpu/test_stencils.py"
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
 
@@ -38,7 +39,7 @@ def passes(command: list[str], **more: str) -> str:
 
 def test_programs_as_on_a_gpu():
     flags = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    files = [PROGRAMS, PRIMITIVES, SUMS, LAYOUTS, NORMS, PICTURES, PADDED, MOVES, PIECES, EINSUM]
+    files = [PROGRAMS, PRIMITIVES, SUMS, LAYOUTS, NORMS, PICTURES, PADDED, MOVES, PIECES, EINSUM, STENCILS]
     passes(["-m", "pytest", *flags, *files], FRAMEFUSE_CPU_TARGET="triton")
 
 

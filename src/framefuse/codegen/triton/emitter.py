@@ -244,13 +244,15 @@ def _body(
 def slides(kernel: Kernel, hints: Mapping[Symbol, int], runs: Runs = NONE) -> bool:
     """Whether a buffer is read at neighbouring places, as a window over it is, or by the points of a tile at every
     second to eighth place, backwards, or at places that turn. Triton gives all of a program's accesses the layout of
-    the widest one, in which those that are not aligned read every fourth element. ``runs`` are moved whole.
+    the widest one, in which those that are not aligned read every fourth element. ``runs`` are moved whole. What does
+    not vary along the other side of a tile, as the weights of channels, is few elements.
     """
     known = {number.symbol: hints.get(number.symbol, 0) for number in kernel.numbers if not number.real}
     lanes = {loop.axis for loop in statements(kernel.body) if isinstance(loop, Loop) and _is_innermost(loop)}
+    whole = _other_sides(kernel)
     distances: dict[tuple[str, Expr], set[int]] = {}
     for value in values_of(kernel.body):
-        if isinstance(value, Load) and (value.buffer, value.index) not in runs.loads:
+        if isinstance(value, Load) and whole <= value.index.symbols and (value.buffer, value.index) not in runs.loads:
             if any(_is_uneven(value.index, lane) for lane in lanes & value.index.symbols):
                 return True
             fixed = expr(0)
@@ -259,6 +261,17 @@ def slides(kernel: Kernel, hints: Mapping[Symbol, int], runs: Runs = NONE) -> bo
             moving = value.buffer, value.index - fixed
             distances.setdefault(moving, set()).add(fixed.evaluate(known) * value.dtype.size)
     return any(len(places) >= WINDOW and len({at % STEP for at in places}) > 1 for places in distances.values())
+
+
+def _other_sides(kernel: Kernel) -> set[Symbol]:
+    """The axes around the innermost loops of a tile; none where positions are found from them first."""
+    sides = {
+        loop.axis
+        for loop in statements(kernel.body)
+        if isinstance(loop, Loop) and loop.kind is LoopKind.VECTOR and not _is_innermost(loop)
+    }
+    found = (s.value.index for s in statements(kernel.body) if isinstance(s, Let) and isinstance(s.value, Index))
+    return set() if any(sides & index.symbols for index in found) else sides
 
 
 def _divides(kernel: Kernel) -> bool:
