@@ -7,8 +7,8 @@ from torch.nn import functional as F
 
 import framefuse
 from framefuse.fuse import costs
-from framefuse.ir.loops import Load
-from framefuse.ir.loops.walk import values_of
+from framefuse.ir.loops import Load, Loop, LoopKind
+from framefuse.ir.loops.walk import statements, values_of
 from framefuse.ir.schedule import Allocate, RunKernel
 from framefuse.lower import own_memory, picture_windows, products
 
@@ -101,6 +101,46 @@ def test_pieces_that_read_the_same_load_it_once(name):
     for product in checked(fast, 2):
         kernels = [item.kernel for item in product.stages.code.schedule.items if isinstance(item, RunKernel)]
         assert [sum(isinstance(v, Load) for v in values_of(kernel.body)) for kernel in kernels] == [loads]
+
+
+def turned(x):
+    """In the order of the other of the two layouts of pictures."""
+    return x.to(memory_format=torch.channels_last)
+
+
+ACROSS = {
+    "pooling": lambda x: turned(F.max_pool2d(x, 3, 1, 1)),
+    "sum": lambda x: turned(x + x.sin() + F.pad(x, (1, 0))[..., 1:]),
+    "pieces": lambda x: torch.cat([x, *(turned(x * n).sin() for n in range(6))], 1),
+}
+
+
+@pytest.mark.parametrize("name", ACROSS)
+def test_results_that_lie_across_operands_are_written_by_tiles(name):
+    function = ACROSS[name]
+    fast = framefuse.compile(function)
+    for row in range(4):
+        x = torch.randn(2, 12 + row // 2, 9, 13, device=DEVICE)
+        with torch.no_grad():
+            found, expected = fast(x), function(x)
+        torch.testing.assert_close(found, expected)
+        assert found.stride() == expected.stride()
+    for product in checked(fast, 2):
+        kernels = [item.kernel for item in product.stages.code.schedule.items if isinstance(item, RunKernel)]
+        loops = [each for each in statements(kernels[0].body) if isinstance(each, Loop)]
+        assert len(kernels) == 1 and sum(loop.kind is LoopKind.VECTOR for loop in loops) == 2
+
+
+def test_pieces_that_lie_across_the_result_are_no_call_of_the_library():
+    fast = framefuse.compile(lambda x, *ys: torch.cat([x, *ys], 1))
+    for row in range(4):
+        x, *ys = (torch.randn(2, 12 + row // 2, 9, 13, device=DEVICE) for _ in range(6))
+        ys = list(map(turned, ys))
+        found = fast(x, *ys)
+        torch.testing.assert_close(found, torch.cat([x, *ys], 1))
+        assert found.is_contiguous()
+    for product in checked(fast, 2):
+        assert sum(isinstance(item, RunKernel) for item in product.stages.code.schedule.items) == 1
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="BLAS multiplies there")

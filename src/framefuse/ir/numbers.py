@@ -65,6 +65,10 @@ class Expr:
         """This expression less the terms that hold ``symbol`` as a factor."""
         return _from_terms({atoms: factor for atoms, factor in self.terms if symbol not in atoms})
 
+    def taken_off(self) -> Expr:
+        """What the terms with negative factors take off the rest."""
+        return _from_terms({atoms: -factor for atoms, factor in self.terms if atoms and factor < 0})
+
     def substitute(self, values: Mapping[Symbol, Expr | int]) -> Expr:
         """This expression with symbols replaced."""
         if not self.symbols & values.keys():

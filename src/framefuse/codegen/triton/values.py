@@ -80,6 +80,10 @@ class Values:
         match value:
             case Apply("cast", (Apply("div", (_, _)) as quotient,), dtype) if self.shortens(dtype):
                 return self._quotient(quotient, dtype, wanted)
+            case Apply("ge", (Index(falls), Const(0))):
+                below = self._below(falls, wanted)
+                if below is not None:
+                    return below
             case Apply("where", (test, inside, Const() as fill)):
                 bordered = self._bordered(test, inside, fill, wanted)
                 if bordered is not None:
@@ -88,6 +92,16 @@ class Values:
         axes = frozenset[int]().union(*(tile.axes for tile in tiles))
         tile = self._named(apply(value.op, tiles, value.dtype, self.near), value.dtype, axes, wanted)
         return replace(tile, bounds=bounds(value.op, tiles)) if value.dtype.is_float else tile
+
+    def _below(self, falls: Expr, wanted: str) -> Tile | None:
+        """``falls >= 0`` of what falls along the tile, by what rises: so Triton sees which neighbours are on one side,
+        and loads them as vectors.
+        """
+        rises = falls.taken_off()
+        end, rising = self.indices.index(falls + rises + 1), self.indices.index(rises)
+        if end.axes or not rising.axes:
+            return None
+        return self._named(f"{rising.text} < {end.text}", BOOL, rising.axes, wanted)
 
     def _bordered(self, test: Value, inside: Value, fill: Const, wanted: str) -> Tile | None:
         """What is loaded where the test holds and ``fill`` elsewhere, by the load itself: a border of a picture."""

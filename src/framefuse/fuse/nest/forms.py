@@ -138,14 +138,14 @@ def is_near(address: Expr, axis: Symbol) -> bool:
     return slope is not None and slope.constant is not None and 0 < slope.constant <= costs.NEAR
 
 
-def crossing_axis(nest: Nest, axes: Sequence[Symbol], least: int) -> Symbol | None:
-    """The axis along which a load is contiguous while the vector loop, over the last axis, reads it across, with
-    ``least`` points along both.
+def crossing_axis(nest: Nest, axes: Sequence[Symbol], least: int, written: bool = False) -> Symbol | None:
+    """The axis along which a load, or what is ``written``, is contiguous while the vector loop, over the last axis,
+    goes across it, with ``least`` points along both.
     """
     lane = axes[-1]
     hints = nest.hinted()
     for access in nest.accesses:
-        if access.weight != 1:
+        if access.weight != (2 if written else 1):
             continue
         step = access.address.coefficient(lane)
         if step is None or step.constant in (0, 1) or hints[lane] < least:

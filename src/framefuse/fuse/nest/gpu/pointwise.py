@@ -29,7 +29,7 @@ def pointwise(nest: Nest, only: Sweep, title: str, work: Expr) -> Built:
     order = [axis for axis in order if axis is not pieces]
     lane = vector_axis(order, nest.accesses, nest.hinted())
     axes = nest.join([*(axis for axis in order if axis is not lane), lane])
-    across = crossing_axis(nest, axes, costs.GPU_CROSSED)
+    across = crossing_axis(nest, axes, costs.GPU_CROSSED) or crossing_axis(nest, axes, costs.GPU_CROSSED, written=True)
     sides = _sides(nest, axes, across, pieces)
 
     def inside() -> None:
@@ -58,7 +58,8 @@ def _sides(nest: Nest, axes: Sequence[Symbol], across: Symbol | None, pieces: Sy
     lane = axes[-1]
     count = 1 if pieces is None else power(hints[pieces])
     if across is not None:
-        return [((axis,), min(costs.GPU_SQUARE, power(hints[axis]))) for axis in (across, lane)]
+        square = costs.GPU_SQUARE if _window(nest, lane) < costs.GPU_WINDOW_LOADS else costs.GPU_WINDOW_SQUARE
+        return [((axis,), min(square, power(hints[axis]))) for axis in (across, lane)]
     if len(axes) == 1 or (pieces is None and _is_spread(nest, lane)):
         return []
     most = _most(_window(nest, lane)) // count
