@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import Index, Split, reshaped_index
 from framefuse.fuse.addressing.layout import Order, estimate
-from framefuse.fuse.addressing.ranges import ZERO, address, dense_axes, row_major
+from framefuse.fuse.addressing.ranges import ONE, ZERO, address, dense_axes, row_major
 from framefuse.fuse.addressing.strided import Strides
 from framefuse.fuse.grouping.cells import Cell, Group, reduced_axes
 from framefuse.ir.graph import Node
@@ -35,6 +35,8 @@ def may_join_reduction(
         return False
     if rows == domain and not any(reduce.inner for reduce in group.reduces):
         return True
+    if tiles and any(_turns(reduce.node, cell.node, orders) for reduce in group.reduces if reduce.inner):
+        return False
     source = cell.node.inputs[0]
     elements = product(source.shape)
     count = max(estimate(elements, group.hints), group.size_hint(group.domain))
@@ -54,6 +56,35 @@ def may_join_reduction(
     if reads_twice and not is_inner(cell.node, orders):
         return count <= costs.COLUMN * max(1, group.size_hint(rows))
     return True
+
+
+def _turns(one: Node, other: Node, orders: Mapping[Node, Order]) -> bool:
+    """Whether one of two reductions runs along memory and the other one across it, as those of a matrix of scores and
+    of its transpose.
+    """
+    ways = {_along_memory(node, orders) for node in (one, other)}
+    return ways == {True, False}
+
+
+def _along_memory(node: Node, orders: Mapping[Node, Order]) -> bool | None:
+    """Whether a reduction runs along neighbours of what its operand is computed from, element by element and in
+    another order of dimensions; None where that lies in several ways.
+    """
+    ways: set[bool] = set()
+    waiting, seen = [(node.inputs[0], frozenset(reduced_axes(node)))], set[Node]()
+    while waiting and len(seen) < costs.SOURCES:
+        current, axes = waiting.pop()
+        seen.add(current)
+        if current.op == "permute":
+            moved = current.attr("axes")
+            waiting.append((current.inputs[0], frozenset(moved[axis] for axis in axes)))
+        elif TABLE[current.op].kind == "pointwise":
+            alike = (each for each in current.inputs if each.shape == current.shape and each not in seen)
+            waiting += [(each, axes) for each in alike]
+        elif current.op in ("input", "result", "matmul"):
+            wide = [axis for axis in orders.get(current) or range(len(current.shape)) if current.shape[axis] is not ONE]
+            ways.add(not wide or wide[-1] in axes)
+    return ways.pop() if len(ways) == 1 else None
 
 
 def lies_apart(

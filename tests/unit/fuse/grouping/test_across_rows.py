@@ -4,6 +4,8 @@ import pytest
 from tests.unit.fuse.graphs import Builder, kernels
 
 from framefuse.fuse import fuse
+from framefuse.ir.loops import Load
+from framefuse.ir.loops.walk import values_of
 from framefuse.ir.target import Target
 
 GPU = Target("cpu", "triton", launch=2500.0, products=False, scratch=False)
@@ -37,3 +39,13 @@ def test_rows_that_are_written_across_are_written_by_a_tile(run):
     turned = b.reshape(normalised(b, x, 2), PICTURES, CHANNELS, POINTS // run, run)
     other = b.input((PICTURES, POINTS // run, CHANNELS, run))
     assert len(titles(b, b.add(b.permute(turned, 0, 2, 1, 3), other))) == (2 if run < 16 else 1)
+
+
+def test_reductions_of_a_matrix_and_of_its_transpose_are_no_rows_of_one_program():
+    b = Builder()
+    x = b.input((POINTS, POINTS))
+    scores = b.mul(x, x)
+    along, across = b.reduce("sum", scores, 1), b.reduce("sum", b.permute(scores, 1, 0), 1)
+    for kernel in kernels(fuse(b.graph(along, across), targets=lambda device: GPU)):
+        assert len({value.index for value in values_of(kernel.body) if isinstance(value, Load)}) == 1
+    assert len(titles(b, along, b.reduce("amax", scores, 1))) == 1
