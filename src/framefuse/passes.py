@@ -39,6 +39,10 @@ class Registered:
         self.count = 0
         self.rows: list[UserPass] = []
 
+    def __repr__(self) -> str:
+        passes = ", ".join(f"{row.name} ({row.stage})" for row in self.rows)
+        return f"<passes {passes}: {self.count} replaced>" if self.count else f"<passes {passes}>"
+
     def remove(self) -> None:
         """Takes the passes out of force."""
         for row in self.rows:

@@ -71,6 +71,8 @@ METHODS: dict[str, Function] = {
 }
 
 
+# How a module keeps its parts, which its paths have between the names of these.
+WITHIN = re.compile(r"\b_(modules|parameters|buffers)\b")
 Argument = torch.fx.node.Argument
 
 
@@ -97,16 +99,16 @@ class _Writer:
         self.graph = torch.fx.Graph()
         self.nodes: dict[int, torch.fx.Node] = {}
         self.numbers: dict[Expr | Real, Argument] = {}
+        self.taken: set[str] = set()
         self.feeds: list[Ref | Expr | Real] = []
         self.size_of = {symbol: place for place, symbol in trace.size_symbols.items()}
 
     def write(self) -> Captured:
         for entry in self.trace.assumptions.inputs:
-            self.nodes[entry.value] = self.graph.placeholder(_placeholder(entry.source))
+            self.nodes[entry.value] = self.graph.placeholder(_placeholder(entry.source, self.taken))
             self.feeds.append(Ref(entry.value))
         for number in _free_numbers(self.trace, self.size_of):
-            name = str(number)
-            self.numbers[number] = self.graph.placeholder(f"s_{name}")
+            self.numbers[number] = self.graph.placeholder(_free(f"s_{number}", self.taken))
             self.feeds.append(number)
         ambient, begun = self.trace.assumptions.state.casts, self.trace.assumptions.state.grad_enabled
         mode = begun
@@ -376,9 +378,17 @@ def _undoing(function: Function, places: tuple[int, ...]) -> Function:
     return whole
 
 
-def _placeholder(source: Source) -> str:
-    text = re.sub(r"\W+", "_", str(source)).strip("_").lower()
-    return text if text and not text[0].isdigit() else f"input_{text}"
+def _placeholder(source: Source, taken: set[str]) -> str:
+    """The path of an input as a name that no other one has: of a module's parameter, that under which it is saved."""
+    text = re.sub(r"\W+", "_", WITHIN.sub("", str(source))).strip("_").lower()
+    return _free(text if text and not text[0].isdigit() else f"input_{text}", taken)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
 
 
 def _tensors(trace: Trace) -> list[int]:

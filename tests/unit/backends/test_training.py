@@ -190,3 +190,26 @@ def test_a_whole_step_of_training_has_its_graphs(backend, kind):
     assert count >= 2
     names = {name for name, _ in made}
     assert names == {"eager": set(), "aot": {"fw", "bw"}, "plain": {"plain"}}[backend]
+
+
+def test_parameters_have_the_names_under_which_they_are_saved():
+    names = []
+
+    def mine(gm, examples):
+        names.extend(node.name for node in gm.graph.nodes if node.op == "placeholder")
+        return gm.forward
+
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.kept = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), {"_parameters": torch.ones(3)}
+            self.kept_ = torch.ones(3)
+
+        def forward(self, x):
+            return self.inner(x) * self.kept["_parameters"] + self.kept_
+
+    compiled, x = framefuse.compile(Two(), backend=mine), torch.randn(4, 3)
+    for _ in range(3):
+        compiled(x)
+    assert "two_inner_0_weight" in names and "two_inner_1_running_mean" in names
+    assert len(set(names)) == len(names) and hits(compiled) == 2
