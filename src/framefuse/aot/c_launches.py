@@ -91,7 +91,7 @@ class Launches(Writer):
             return f"{{p[{slot}], " + ", ".join(f"n[{stride}].i" for stride in strides) + "}"
 
         sizes = ", ".join(f"n[{size}].i" for size in (item.batch, item.m, item.n, item.k))
-        dtype = self.plan.slots[item.out].dtype
-        yield f"    {{ const product of = {{{dtype.upper()}, {sizes}, {operand(item.a, item.a_strides)},"
+        kinds = ", ".join(self.plan.slots[slot].dtype.upper() for slot in (item.a, item.out))
+        yield f"    {{ const product of = {{{kinds}, {sizes}, {operand(item.a, item.a_strides)},"
         yield f"        {operand(item.c, item.c_strides)}, {operand(item.out, item.out_strides)}}};"
         yield "      if (multiply(model, &of)) goto failed; }"

@@ -51,7 +51,7 @@ def gpu_code(call: Recorded, results: Sequence[Result]) -> Code:
         except Unsupported as error:
             raise refused(call.line, f"A kernel cannot be compiled: {error}") from error
         images[name] = fitted, aligned, any_address
-    rounded = torch.get_float32_matmul_precision() != "highest"
+    rounded = torch.backends.cuda.matmul.fp32_precision == "tf32"  # however it was told
     return Code(kernels, {}, {}, files, ForGpu(images, divmod(arch, 10), rounded))
 
 

@@ -5,7 +5,7 @@ enum { COMPUTED_32 = 68, COMPUTED_64 = 70, COMPUTED_TF32 = 77 }; /* of cublasCom
 typedef enum { FLOAT32 = 0, FLOAT64 = 1, FLOAT16 = 2, BFLOAT16 = 14 } real; /* of cudaDataType_t */
 
 typedef struct { char *data; int64_t batch, row, column; } matrix; /* strides in elements */
-typedef struct { real kind; int64_t batch, m, n, k; matrix a, c, out; } product;
+typedef struct { real kind, made; int64_t batch, m, n, k; matrix a, c, out; } product;
 
 /* Of a matrix whose columns lie one behind the other: whether it is the turned one, and what is between its columns. */
 typedef struct { int turned, apart; } layout;
@@ -98,14 +98,14 @@ static int multiply(framefuse_model *model, const product *of) {
                      lies(&of_out, m, n, out.row, out.column);
     if (unreadable || of_out.turned || m > INT_MAX || n > INT_MAX || k > INT_MAX || of->batch > INT_MAX)
         return fail(model, "a product of matrices has sizes that cuBLAS does not take");
-    int kind = (int)of->kind, code;
+    int kind = (int)of->kind, made = (int)of->made, code;
     if (of->batch == 1)
         code = blas.multiply_one(model->products, of_left.turned, of_right.turned, (int)m, (int)n, (int)k, by, left.data,
-                                 kind, of_left.apart, right.data, kind, of_right.apart, with, out.data, kind,
+                                 kind, of_left.apart, right.data, kind, of_right.apart, with, out.data, made,
                                  of_out.apart, computed, -1);
     else
         code = blas.multiply(model->products, of_left.turned, of_right.turned, (int)m, (int)n, (int)k, by, left.data,
                              kind, of_left.apart, left.batch, right.data, kind, of_right.apart, right.batch, with,
-                             out.data, kind, of_out.apart, out.batch, (int)of->batch, computed, -1);
+                             out.data, made, of_out.apart, out.batch, (int)of->batch, computed, -1);
     return code ? fail(model, "cuBLAS could not multiply (code %d)", code) : 0;
 }

@@ -403,9 +403,9 @@ class Builder:
         """Of each element: the reduction of those up to it along ``axis``."""
         return self.make(op, (node,), (("axis", axis),), node.dtype, node.shape)
 
-    def matmul(self, left: Node, right: Node) -> Node:
-        """(..., m, k) times (..., k, n) with equal leading dimensions and equal k."""
-        return self.make("matmul", (left, right), (), left.dtype, (*left.shape[:-1], right.shape[-1]))
+    def matmul(self, left: Node, right: Node, dtype: DType | None = None) -> Node:
+        """(..., m, k) times (..., k, n) with equal leading dimensions and equal k, in their type or a wider one."""
+        return self.make("matmul", (left, right), (), dtype or left.dtype, (*left.shape[:-1], right.shape[-1]))
 
 
 def builder_for(graph: Graph) -> Builder:

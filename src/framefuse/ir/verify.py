@@ -78,6 +78,8 @@ def _wrong_dtype(node: Node, row: Op) -> str | None:
         return f"operands of dtypes {', '.join(map(str, dtypes))}"
     if node.op == "cast" and node.attr("dtype") is not node.dtype:
         return "attr dtype is not the node's"
+    if node.op == "matmul" and node.dtype.name == dtypes[0].compute:
+        return None  # a product may be as wide as it was added up
     return None if node.dtype is expected else f"dtype {node.dtype} for {expected}"
 
 

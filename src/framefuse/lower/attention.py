@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 
 from framefuse.ir.builder import ONE, ZERO, Shape
-from framefuse.ir.dtypes import BOOL
+from framefuse.ir.dtypes import BOOL, FLOAT32
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Real, constant_real
 from framefuse.ir.values import Value
@@ -15,7 +15,7 @@ from framefuse.lower import element as e
 from framefuse.lower.context import Lowering
 from framefuse.lower.creation import positions
 from framefuse.lower.element import where
-from framefuse.lower.products import BLAS, multiplied, multiply
+from framefuse.lower.products import NARROW, multiplied, multiply
 from framefuse.lower.random_numbers import dropped
 from framefuse.lower.rules import Lowered, Shapes, Unsupported, rule
 
@@ -30,7 +30,7 @@ def scaled_dot_product_attention(
     shape = (*query.shape[:-1], value.shape[-1])
     target = lo.targets(query.device)
     alone = target is not None and not target.library
-    plain = query.dtype.name in BLAS and query.dtype.name in multiplied(lo, query.device) and (alone or not enable_gqa)
+    plain = query.dtype.name in multiplied(lo, query.device) and (alone or not enable_gqa)
     if isinstance(dropout_p, float) and dropout_p < 1.0 and (dropout_p > 0.0 or (dropout_p == 0.0 and alone)) and plain:
         if enable_gqa:
             key, value = (_shared(lo, each, query) for each in (key, value))
@@ -45,7 +45,11 @@ def _by_products(
     factor = _factor(lo, query, scale)
     rank = len(query.shape)
     turned = lo.permute(key, (*range(rank - 2), rank - 1, rank - 2))
-    scores = multiply(lo, lo.compute(lambda a: a * factor, query), lo.compute(lambda a: a * factor, turned))
+    narrow = query.dtype.name in NARROW
+    if narrow:  # their products are added up, and scaled, in 32 bits
+        scores = lo.compute(lambda a: a * factor * factor, multiply(lo, query, turned, FLOAT32))
+    else:
+        scores = multiply(lo, lo.compute(lambda a: a * factor, query), lo.compute(lambda a: a * factor, turned))
     if causal:
         if mask is not None:
             raise Unsupported("two masks")
@@ -56,7 +60,7 @@ def _by_products(
     weights = _safe_softmax(lo, scores)
     if p > 0.0:
         weights = dropped(lo, weights, p)
-    result = multiply(lo, weights, value)
+    result = multiply(lo, lo.cast(weights, value.dtype) if narrow else weights, value)
     if result.shape != shape:
         raise Unsupported("shapes that broadcast")
     return result

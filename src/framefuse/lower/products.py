@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from framefuse.ir.builder import ONE, Shape
-from framefuse.ir.dtypes import BY_NAME
+from framefuse.ir.dtypes import BY_NAME, DType
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import product
 from framefuse.ir.values import Value
@@ -35,14 +35,16 @@ def by_blas(lo: Lowering, *nodes: Node) -> bool:
     return same and nodes[0].dtype.name in multiplied(lo, nodes[0].device) and not lo.exact
 
 
-def multiply(lo: Lowering, left: Node, right: Node) -> Node:
-    """(..., m, k) times (..., k, n), leading dimensions broadcast; a shared right operand takes all rows at once."""
+def multiply(lo: Lowering, left: Node, right: Node, dtype: DType | None = None) -> Node:
+    """(..., m, k) times (..., k, n), leading dimensions broadcast; a shared right operand takes all rows at once. The
+    result has the type of the operands, or a wider one, which BLAS has on a GPU.
+    """
     lo.same_size(left.shape[-1], right.shape[-2], INNER)
     if len(right.shape) == 2 and len(left.shape) > 2:
         rows = lo.reshape(left, (product(left.shape[:-1]), left.shape[-1]))
-        return lo.reshape(lo.matmul(rows, right), (*left.shape[:-1], right.shape[-1]))
+        return lo.reshape(lo.matmul(rows, right, dtype), (*left.shape[:-1], right.shape[-1]))
     batch = lo.broadcast(left.shape[:-2], right.shape[:-2])
-    return lo.matmul(lo.expand(left, batch + left.shape[-2:]), lo.expand(right, batch + right.shape[-2:]))
+    return lo.matmul(lo.expand(left, batch + left.shape[-2:]), lo.expand(right, batch + right.shape[-2:]), dtype)
 
 
 @rule("matmul", "__matmul__", "linalg.matmul")

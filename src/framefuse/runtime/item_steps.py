@@ -89,7 +89,8 @@ class ByLibrary:
         batch, m, n, k = sizes
         of_a, of_c, of_out = strides
         shown = out.as_strided((batch, m, n), of_out)
-        shown.copy_(torch.bmm(a.as_strided((batch, m, k), of_a), c.as_strided((batch, k, n), of_c)))
+        left, right = a.as_strided((batch, m, k), of_a), c.as_strided((batch, k, n), of_c)
+        shown.copy_(torch.bmm(left.to(out.dtype), right.to(out.dtype)))
 
 
 def _same(tensor: torch.Tensor) -> torch.Tensor:

@@ -18,9 +18,13 @@ from tests.unit.codegen import launched_programs as interpreted
 
 import framefuse
 from framefuse.aot import loader, recording
+from framefuse.aot.forms import products as multiplied
 from framefuse.codegen import targets
+from framefuse.fuse.grouping import products as grouping
 from framefuse.ir.code import LaunchedCode
+from framefuse.lower import attention, products
 from framefuse.native import abi
+from framefuse.runtime.item_steps import Items
 
 CODES = {"f": 2, "i": 0, "u": 1, "b": 6}
 
@@ -32,6 +36,17 @@ def driver(name):
     source = Path(__file__).with_name("fake_gpu.c")
     subprocess.run([os.environ.get("CC", "cc"), *flags, str(source), "-o", path], check=True)
     return path
+
+
+def by_library(items, item, made=Items._matmul):
+    """The step of a product on a GPU."""
+    items.steps.slot(item.out)
+    memories = items.steps.schedule.memories
+    there = tuple(replace(each, device="cuda") if k == item.out else each for k, each in enumerate(memories))
+    items.steps.schedule = replace(items.steps.schedule, memories=there)
+    step = made(items, item)
+    items.steps.schedule = replace(items.steps.schedule, memories=memories)
+    return step
 
 
 def compiled(kernel, special, place):
@@ -173,6 +188,26 @@ def test_a_network_multiplies_by_the_library(rows):
     program.close()
 
 
+@pytest.mark.parametrize("told", ["new", "old"])
+def test_products_round_as_torch_was_told(told):
+    matmul = torch.backends.cuda.matmul
+    model, x = torch.nn.Sequential(torch.nn.Linear(16, 24), torch.nn.ReLU()).eval(), torch.randn(8, 16)
+    _, exact = exported(model, x)
+    if told == "new":
+        matmul.fp32_precision = "tf32"
+    else:
+        torch.set_float32_matmul_precision("high")
+    try:
+        _, rounded = exported(model, x)
+    finally:
+        matmul.fp32_precision = "ieee"
+        torch.set_float32_matmul_precision("highest")
+    for program, computed in ((exact, 68), (rounded, 77)):
+        torch.testing.assert_close(torch.from_numpy(program(x.numpy())), model(x).detach())
+        assert ctypes.c_int.in_dll(ctypes.CDLL("libcublas.so.12"), "fake_compute").value == computed
+        program.close()
+
+
 class Block(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -183,6 +218,24 @@ class Block(torch.nn.Module):
         q, k, v = (each.view(b, t, 4, 8).transpose(1, 2) for each in self.qkv(self.norm(x)).split(32, 2))
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return x + self.out(mixed.transpose(1, 2).reshape(b, t, c))
+
+
+def test_a_block_in_16_bits():
+    """numpy has no bfloat16: what goes in and comes out is float32."""
+    torch.manual_seed(0)
+    model, narrow = Block().eval(), Block().bfloat16().eval()
+    narrow.load_state_dict(model.state_dict())
+
+    def f(x):
+        return narrow(x.bfloat16()).float()
+
+    _, program = exported(f, torch.randn(2, 10, 32))
+    for shape in ((2, 10, 32), (3, 7, 32)):
+        x = torch.randn(shape)
+        right = model(x)
+        error, eagers = ((result - right).abs().max() for result in (torch.from_numpy(program(x.numpy())), f(x)))
+        assert error <= 2 * eagers
+    program.close()
 
 
 def test_a_block_of_a_transformer():
@@ -308,6 +361,10 @@ if __name__ == "__main__":
     abi.FALLBACKS["stream"] = lambda device: 0
     abi.initialise(without=("stream",))
     recording.is_on_gpu = lambda examples: True
+    products.multiplied = attention.multiplied = lambda lo, device: (*products.BLAS, *products.NARROW)
+    grouping.BLAS_TYPES = grouping.GPU_TYPES
+    multiplied.NARROW = ()
+    Items._matmul = by_library
     target = replace(targets.BACKENDS["cpu by triton"].target, library=False, products=True)
     targets.BACKENDS["cpu alone"] = replace(
         targets.BACKENDS["cuda"], target=target, compile=compiled, lacks=lambda: None, choices=None

@@ -5,7 +5,7 @@
 #include <string.h>
 
 int (*fake_callback)(int kernel, unsigned grid, unsigned threads, void **parameters);
-int fake_minor, fake_contexts, fake_memories, fake_modules, fake_events, fake_waits, fake_copies, fake_limit;
+int fake_minor, fake_contexts, fake_memories, fake_modules, fake_events, fake_waits, fake_copies, fake_limit, fake_compute;
 void *fake_stream;
 
 static int context;
@@ -77,28 +77,48 @@ int cublasCreate_v2(void **handle) { return *handle = calloc(1, 1), fake_events+
 int cublasDestroy_v2(void *handle) { return free(handle), fake_events--, 0; }
 int cublasSetStream_v2(void *handle, void *stream) { return (void)stream, handle == 0; }
 
+static double number(const char *data, int kind, long at)
+{
+    float value;
+    if (kind == 1)
+        return ((const double *)data)[at];
+    if (kind == 0)
+        return ((const float *)data)[at];
+    uint32_t bits = (uint32_t)((const uint16_t *)data)[at] << 16;
+    return memcpy(&value, &bits, 4), value;
+}
+
+static void put(char *data, int kind, long at, double number)
+{
+    float value = (float)number;
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    if (kind == 1)
+        ((double *)data)[at] = number;
+    else if (kind == 0)
+        ((float *)data)[at] = value;
+    else
+        ((uint16_t *)data)[at] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
 int cublasGemmStridedBatchedEx(void *handle, int ta, int tb, int m, int n, int k, const void *alpha, const char *a, int ka, int lda, long long sa,
                                const char *b, int kb, int ldb, long long sb, const void *beta, char *c, int kc, int ldc, long long sc, int batch,
                                int compute, int algorithm)
 {
-    int wide = ka == 1, bytes = wide ? 8 : 4;
+    fake_compute = compute;
+    int wide = ka == 1, bytes = wide ? 8 : ka == 0 ? 4 : 2, made = wide ? 8 : kc == 0 ? 4 : 2;
     double one = wide ? *(const double *)alpha : *(const float *)alpha, zero = wide ? *(const double *)beta : *(const float *)beta;
-    if (!handle || ka != kb || kb != kc || compute != (wide ? 70 : 68) || algorithm != -1 || one != 1 || zero != 0 || ka > 1)
+    if (!handle || ka != kb || (kb != kc && (kb != 14 || kc != 0)) || (compute != (wide ? 70 : 68) && (ka != 0 || compute != 77)) || algorithm != -1 || one != 1 || zero != 0)
         return 7;
-    if (lda < (ta ? k : m) || ldb < (tb ? n : k) || ldc < m || lda < 1 || ldb < 1)
+    if (lda < (ta ? k : m) || ldb < (tb ? n : k) || ldc < m || lda < 1 || ldb < 1 || (ka != 0 && ka != 1 && ka != 14))
         return 7;
-    for (int g = 0; g < batch; g++, a += sa * bytes, b += sb * bytes, c += sc * bytes)
+    for (int g = 0; g < batch; g++, a += sa * bytes, b += sb * bytes, c += sc * made)
         for (int j = 0; j < n; j++)
             for (int i = 0; i < m; i++) {
                 double sum = 0;
-                for (int l = 0; l < k; l++) {
-                    long p = ta ? l + (long)i * lda : i + (long)l * lda, q = tb ? j + (long)l * ldb : l + (long)j * ldb;
-                    sum += wide ? ((const double *)a)[p] * ((const double *)b)[q] : (double)((const float *)a)[p] * ((const float *)b)[q];
-                }
-                if (wide)
-                    ((double *)c)[i + (long)j * ldc] = sum;
-                else
-                    ((float *)c)[i + (long)j * ldc] = (float)sum;
+                for (int l = 0; l < k; l++)
+                    sum += number(a, ka, ta ? l + (long)i * lda : i + (long)l * lda) * number(b, kb, tb ? j + (long)l * ldb : l + (long)j * ldb);
+                put(c, kc, i + (long)j * ldc, sum);
             }
     return 0;
 }

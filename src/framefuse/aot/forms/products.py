@@ -21,11 +21,6 @@ def _is_narrow(given: Given) -> bool:
     return isinstance(given["input"], Tensor) and given["input"].dtype in NARROW and given["input"].is_cpu
 
 
-def _is_narrow_anywhere(given: Given) -> bool:
-    """Of attention and convolutions, which no library multiplies in 16 bits on a GPU either."""
-    return isinstance(given["input"], Tensor) and given["input"].dtype in NARROW
-
-
 def _is_multiplied(given: Given) -> bool:
     left, right = given["input"], given["other"]
     if not isinstance(left, Tensor) or not isinstance(right, Tensor):
@@ -77,13 +72,12 @@ PRODUCTS: tuple[Function, ...] = (
 )  # fmt: skip
 LIKE_PRODUCTS: tuple[Function, ...] = (
     torch.mv, torch.Tensor.mv, torch.dot, torch.Tensor.dot, F.linear, torch.addmm, torch.Tensor.addmm, torch.baddbmm,
+    F.conv1d, F.conv2d, F.scaled_dot_product_attention,
 )  # fmt: skip
 for _product in PRODUCTS:
     form(_product, where=_is_multiplied)(_multiplied(_product))
 for _product in LIKE_PRODUCTS:
     form(_product, where=_is_narrow)(_widened(_product))
-for _product in (F.conv1d, F.conv2d, F.scaled_dot_product_attention):
-    form(_product, where=_is_narrow_anywhere)(_widened(_product))
 
 
 @form(torch.addbmm, torch.Tensor.addbmm)
