@@ -243,6 +243,20 @@ def test_attention_and_products():
     assert ops(check(function, *x, others=[y])).count("matmul") == 6
 
 
+def test_einsum_of_several_operands():
+    def function(a, b, c, d):
+        within = torch.einsum("bclhn,bcshn,bclsh,bcshp->bclhp", a, b, c, d)
+        states = torch.einsum("...shn,...sh,...shp->...hpn", b, c[:, :, 0], d)
+        return within, states, torch.einsum("ij,ik,il->jkl", *b[0, 0, :3])
+
+    def given(batch, steps):
+        first = torch.randn(batch, 2, steps, 3, 4), torch.randn(batch, 2, steps, 3, 4)
+        return [*first, torch.randn(batch, 2, steps, steps, 3), torch.randn(batch, 2, steps, 3, 6)]
+
+    made = ops(check(function, *given(2, 5), others=[given(3, 7)]))
+    assert "library" not in made and made.count("matmul") >= 4
+
+
 def test_a_view_that_kernels_read_is_still_a_view_outside():
     def function(x):
         diagonal = x.diagonal()
