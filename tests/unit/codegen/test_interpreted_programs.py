@@ -39,8 +39,13 @@ def passes(command: list[str], **more: str) -> str:
 
 def test_programs_as_on_a_gpu():
     flags = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    files = [PROGRAMS, PRIMITIVES, SUMS, LAYOUTS, NORMS, PICTURES, PADDED, MOVES, PIECES, EINSUM, STENCILS]
+    files = [PROGRAMS, PRIMITIVES, SUMS, LAYOUTS, NORMS, PICTURES, PADDED, MOVES, PIECES]
     passes(["-m", "pytest", *flags, *files], FRAMEFUSE_CPU_TARGET="triton")
+
+
+def test_products_and_stencils_as_on_a_gpu():
+    flags = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    passes(["-m", "pytest", *flags, EINSUM, STENCILS], FRAMEFUSE_CPU_TARGET="triton")
 
 
 def test_programs_by_launch_steps():
