@@ -12,6 +12,7 @@ from framefuse.lower import (  # noqa: F401  importing a family registers its ru
     counted_shapes,
     creation,
     cross,
+    cuts,
     diagonals,
     einsum,
     embedding,

@@ -12,7 +12,19 @@ from framefuse.ir.builder import ONE, ZERO
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import expr
 from framefuse.ir.values import Value
-from framefuse.lower import binary, casts, creation, einsum, indexing, logic, pointwise, products, reductions, views
+from framefuse.lower import (
+    binary,
+    casts,
+    creation,
+    cuts,
+    einsum,
+    indexing,
+    logic,
+    pointwise,
+    products,
+    reductions,
+    views,
+)
 from framefuse.lower import element as e
 from framefuse.lower.complex_numbers import RULES, Complex, ComplexRule, Context, for_complex
 from framefuse.lower.context import Lowering
@@ -51,8 +63,8 @@ def _by_parts(real_rule: Rule) -> ComplexRule:
 MOVING: tuple[Rule, ...] = (
     views.reshape, views.flatten, views.ravel, views.unflatten, views.squeeze, views.unsqueeze, views.permute,
     views.transpose, views.matrix_transpose, views.reverse_axes, views.movedim, views.expand, views.expand_as,
-    views.narrow, views.select, views.split, views.chunk, views.unbind, views.flip, views.roll, indexing.getitem,
-    indexing.index_select, casts.same, pointwise.neg, pointwise.positive, views.repeat,
+    cuts.narrow, cuts.select, cuts.split, cuts.chunk, cuts.unbind, cuts.tensor_split, views.flip, views.roll,
+    indexing.getitem, indexing.index_select, casts.same, pointwise.neg, pointwise.positive, views.repeat,
 )  # fmt: skip
 RULES.update({function: _by_parts(function) for function in MOVING})
 

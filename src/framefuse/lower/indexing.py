@@ -13,10 +13,10 @@ from framefuse.ir.values import Value
 from framefuse.lower.aliases import Inexpressible, path_between, scatter
 from framefuse.lower.context import Lowering
 from framefuse.lower.counted_shapes import read_by_mask
+from framefuse.lower.cuts import in_bounds
 from framefuse.lower.logic import select_where
 from framefuse.lower.promotion import is_number
 from framefuse.lower.rules import Lowered, Shapes, Unsupported, rule
-from framefuse.lower.views import in_bounds
 
 LAST = 2**63 - 1  # how an operator says: to the end
 MOST_PLACES = 16  # of a list that is written into the graph

@@ -79,9 +79,18 @@ for _name, _others in {"floor": (), "ceil": (), "trunc": ("fix",)}.items():
 
 @rule("round", "special.round")
 def round_(lo: Lowering, input: Node, *, decimals: int = 0, out: Value = None) -> Node:
-    if decimals:
-        raise Unsupported("decimals")
-    return _rounding("round")(lo, input)
+    if decimals and input.dtype.name not in ("float32", "float64"):
+        raise Unsupported("decimals of integers, or rounded at each step")
+    if not decimals:
+        return _rounding("round")(lo, input)
+    scale = math.pow(10.0, abs(lo.fixed(decimals, "a count of decimals")))
+
+    def formula(a: Element) -> Element:
+        scaled = a * scale if decimals > 0 else a / scale
+        rounded = scaled.apply("round")
+        return (rounded / scale if decimals > 0 else rounded * scale).derived("nothing", a)
+
+    return lo.compute(formula, input)
 
 
 @rule("frac")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from framefuse.ir.builder import Unprovable
 from framefuse.ir.graph import Node
 from framefuse.ir.values import Value
-from framefuse.lower import diagonals, indexing, views
+from framefuse.lower import cuts, diagonals, indexing
 from framefuse.lower.aliases import Inexpressible, path_between, scatter
 from framefuse.lower.context import Lowering
 from framefuse.lower.rules import Shapes, Unsupported, rule
@@ -15,7 +15,7 @@ from framefuse.lower.rules import Shapes, Unsupported, rule
 
 @rule("select_scatter")
 def select_scatter(lo: Lowering, input: Node, src: Node, dim: Value, index: Value) -> Node | Shapes:
-    return _replaced(lo, input, src, lambda: views.select(lo, input, dim, index))
+    return _replaced(lo, input, src, lambda: cuts.select(lo, input, dim, index))
 
 
 @rule("diagonal_scatter")
