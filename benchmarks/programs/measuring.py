@@ -23,6 +23,7 @@ from benchmarks.programs import (
     convolution_chains,
     nets,
     operators,
+    other_shapes,
     product_chains,
     scan_chains,
     shapes_and_positions,
@@ -31,7 +32,16 @@ from benchmarks.programs import (
 from benchmarks.programs.program import PROGRAMS, Program, converted
 
 # Whose import declares the programs.
-FILES = (operators, shapes_and_positions, product_chains, convolution_chains, scan_chains, nets, transformers)
+FILES = (
+    operators,
+    other_shapes,
+    shapes_and_positions,
+    product_chains,
+    convolution_chains,
+    scan_chains,
+    nets,
+    transformers,
+)
 LEVELS = {1: "single operators", 2: "short chains", 3: "whole nets"}
 ROUNDS = 5
 SAMPLE = 0.015  # seconds of calls in a row on a GPU
