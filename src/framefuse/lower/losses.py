@@ -397,7 +397,7 @@ def cross_entropy(
     logs = log_softmax(lo, input, axis)
     if not target.dtype.is_float:
         loss = nll_loss(lo, logs, target, weight, ignore_index=ignore_index, reduction=reduction)
-        return _smoothed(lo, loss, logs, target, weight, ignore_index, reduction, label_smoothing)
+        return _smoothed(lo, loss, input, logs, target, weight, ignore_index, reduction, label_smoothing)
     if label_smoothing != 0.0:
         raise Unsupported("smoothed probabilities")
     if weight is not None or len(target.shape) != len(input.shape) or target.dtype is not input.dtype:
@@ -412,9 +412,26 @@ def cross_entropy(
     return lo.cast(reduced(lo, loss, reduction), input.dtype)
 
 
+def _sum_of_logs(lo: Lowering, node: Node, logs: Node, axis: int) -> Node:
+    """The sum of log_softmax along an axis, where a kernel need not have the logarithms for a gradient: from the sum of
+    distances from the first element, which is computed with the largest one, before the row's logarithm is known.
+    """
+    if lo.differentiable or not lo.sums_squares(node):
+        return lo.reduce("sum", logs, (axis,))
+    # An infinite element is no place to begin from.
+    first = lo.compute(lambda a: where((a - a).apply("eq", 0.0), a, 0.0), lo.narrow(node, axis, 0, 1))
+    high = lo.reduce("amax", node, (axis,), True)
+    total = lo.reduce("sum", lo.compute(lambda a, m: e.exp(a - m), node, high), (axis,), True)
+    apart = lo.reduce("sum", lo.compute(lambda a, b: a - b, node, first), (axis,), True)
+    count = lo.full(node.shape[axis], node.dtype, (), node.device)
+    logarithm = lo.compute(lambda m, b, s: (m - b) + e.log(s), high, first, total)
+    rows = lo.compute(lambda a, n, b: a - n * b, apart, count, logarithm)
+    return lo.reshape(rows, tuple(size for place, size in enumerate(rows.shape) if place != axis))
+
+
 def _smoothed(
-    lo: Lowering, loss: Node, logs: Node, target: Node, weight: Value, ignore_index: Value, reduction: Value,
-    smoothing: float,
+    lo: Lowering, loss: Node, input: Node, logs: Node, target: Node, weight: Value, ignore_index: Value,
+    reduction: Value, smoothing: float,
 ) -> Node:  # fmt: skip
     """The ``loss`` of a class, mixed with the mean over all classes of its row."""
     if smoothing == 0.0:
@@ -422,7 +439,7 @@ def _smoothed(
     if weight is not None or not 0.0 < smoothing <= 1.0:
         raise Unsupported("weighted smoothed labels")
     axis = 1 if len(logs.shape) > 1 else 0
-    wide = lo.reduce("sum", lo.widen(logs), (axis,))
+    wide = _sum_of_logs(lo, lo.widen(input), lo.widen(logs), axis)
     counted = lo.pointwise("ne", target, lo.full(ignore_index, target.dtype, target.shape, target.device))
     rows = _kept(lo, wide, counted)
     if reduction in ("sum", "mean", 1, 2):

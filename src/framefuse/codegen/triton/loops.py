@@ -332,7 +332,7 @@ class Loops:
 
         def body(inside: Sequence[Statement]) -> None:
             for statement in inside:
-                if isinstance(statement, Accumulate):
+                if isinstance(statement, Accumulate) and statement.name == pair.largest.name:
                     value = self.values.converted(self.values.value(statement.value), largest.compared)
                     mask = self.values.mask(largest.axes - largest.own).text
                     (part,) = largest.parts

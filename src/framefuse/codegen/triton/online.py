@@ -18,8 +18,8 @@ from framefuse.ir.loops.walk import statements
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The loop that finds the largest element and the ``second``, which sums up; the accumulators of both. Where the
-    largest is infinite, the distances are ``safe``: taken from 0.
+    """The loop that finds the largest element, with plain sums beside it or none, and the ``second``, which sums up;
+    the accumulators of both. Where the largest is infinite, the distances are ``safe``: taken from 0.
     """
 
     first: Loop
@@ -47,7 +47,7 @@ class _Search:
         loops = [s for s in body if isinstance(s, Loop) and s.kind is LoopKind.VECTOR]
         outside = {s.name: s.value for s in body if isinstance(s, Let)}
         for first, second in pairwise(loops):
-            one, two = self._only_term(first, "max"), self._only_term(second, "sum")
+            one, two = self._term(first, "max", "sum"), self._term(second, "sum")
             if one is None or two is None or first.extent is not second.extent:
                 continue
             names = {s.name: s.value for s in second.body if isinstance(s, Let)}
@@ -66,14 +66,22 @@ class _Search:
                 accumulators = self.accumulators[one.name], self.accumulators[two.name]
                 self.found.append(Pair(first, second, *accumulators, safe))
 
-    def _only_term(self, loop: Loop, op: str) -> Accumulate | None:
-        """The one term that a loop has for a float accumulator, if it does nothing else."""
-        terms = [s for s in loop.body if not isinstance(s, Let)]
-        if len(terms) != 1 or not isinstance(terms[0], Accumulate):
-            return None
-        accumulator = self.accumulators[terms[0].name]
-        wanted = accumulator.op == op and accumulator.dtype.is_float and not accumulator.running
-        return terms[0] if wanted else None
+    def _term(self, loop: Loop, op: str, *beside: str) -> Accumulate | None:
+        """The one term that a loop has for a float accumulator of this operation, if it does nothing else but feed some
+        of the operations ``beside`` it.
+        """
+        found: list[Accumulate] = []
+        for term in loop.body:
+            if isinstance(term, Let):
+                continue
+            if not isinstance(term, Accumulate):
+                return None
+            accumulator = self.accumulators[term.name]
+            if not accumulator.dtype.is_float or accumulator.running or accumulator.op not in (op, *beside):
+                return None
+            if accumulator.op == op:
+                found.append(term)
+        return found[0] if len(found) == 1 else None
 
     def _number(self, value: Value, names: Mapping[str, Value]) -> int | None:
         return self.numbers.get(id(_followed(value, names)))

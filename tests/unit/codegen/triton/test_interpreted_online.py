@@ -18,7 +18,8 @@ from framefuse.ir.dtypes import BFLOAT16, FLOAT32, FLOAT64
 @pytest.fixture(autouse=True)
 def short_turns(monkeypatch):
     monkeypatch.setattr(machine, "interpret", interpreted.run)
-    for name, value in (("ROW", 64), ("TURN", (32, 1)), ("AGAIN", (64, 2)), ("ACROSS", (16, 8)), ("BUSY", 1)):
+    narrow = ("AGAIN_NARROW", (64, 2))
+    for name, value in (("ROW", 64), ("TURN", (32, 1)), ("AGAIN", (64, 2)), narrow, ("ACROSS", (16, 8)), ("BUSY", 1)):
         monkeypatch.setattr(blocks, name, value)
 
 
@@ -48,6 +49,19 @@ def special(columns, dtype=torch.float32):
     x[0, columns // 2], x[1], x[2, 7 % columns] = math.inf, -math.inf, math.nan
     x[3, : columns // 2], x[3, -1], x[4, 0], x[5, -1] = -math.inf, -math.inf, 50.0, 50.0
     return x
+
+
+def with_a_sum(b, x):
+    return b.sub(logsumexp(b, x), b.reduce("sum", b.mul(x, 0.5), 1))
+
+
+@pytest.mark.parametrize("columns", [65, 301])
+def test_a_sum_beside_the_largest_leaves_one_sweep(columns):
+    graph, schedule = fused(with_a_sum, ((7, columns), FLOAT32))
+    text = text_of(schedule)
+    assert "device.rescaled" in text and text.count("for ") == 1
+    check(graph, schedule, torch.randn(7, columns), rtol=1e-5, atol=1e-5)
+    check(graph, schedule, special(columns), rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("columns", [65, 97, 301, 512])
