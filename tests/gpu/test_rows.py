@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.gpu.test_programs import DEVICE, checked, kernels, pytestmark  # noqa: F401
+from tests.gpu.test_programs import DEVICE, checked, kernels, pytestmark, seed  # noqa: F401
 from tests.unit.codegen.test_pointwise import domain, samples
 
 import framefuse
@@ -90,3 +90,46 @@ def test_kernels_that_write_16_bit_floats_round_the_exact_result(dtype):
         near = (ours.double() - exact).abs() <= torch.clamp(digits, min=1e-6)
         assert near[~large].all()
     assert all(value.isnan().all() for value in fast(torch.full_like(x, float("nan"))))
+
+
+def test_rows_by_one_number_are_divided_to_the_last_digit():
+    """Quotients that are normal numbers, of any operands; special values too."""
+
+    def f(a, b):
+        return a / b[:, None], (a * 2).sum(1, keepdim=True) + a / (b[:, None] + 0)
+
+    fast = framefuse.compile(f)
+    special = torch.tensor([0.0, -0.0, float("inf"), float("-inf"), float("nan"), 1e-40, -1e-45, 3e38, 1e-38, 1.0])
+    for number in range(3):
+        seed(number)
+        a = torch.randint(-(1 << 31), 1 << 31, (70, 333), dtype=torch.int64).to(torch.int32).view(torch.float32)
+        b = torch.randint(-(1 << 31), 1 << 31, (70,), dtype=torch.int64).to(torch.int32).view(torch.float32)
+        a[:, :10], b[:10] = special, special
+        b[10:40], a[10:40] = torch.randn(30), torch.randn(30, 333)
+        a, b = a.to(DEVICE), b.to(DEVICE)
+        found, expected = fast(a, b)[0], f(a, b)[0]
+        near = (expected.abs() < 1.2e-38) | (a.abs() < 1e-23)
+        assert torch.equal(torch.signbit(found)[~expected.isnan()], torch.signbit(expected)[~expected.isnan()])
+        same = (found == expected) | (found.isnan() & expected.isnan())
+        assert (same | (near & ((found - expected).abs() <= 2.4e-7 * expected.abs() + 3e-45))).all()
+    assert kernels(checked(fast, 1)) >= 1
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+@pytest.mark.parametrize("classes", [3, 300, 20_000])
+def test_smoothed_labels_do_not_need_the_logarithms(classes, reduction):
+    def f(x, labels):
+        return F.cross_entropy(x, labels, label_smoothing=0.1, reduction=reduction, ignore_index=1)
+
+    fast = framefuse.compile(f)
+    for number in range(4):
+        seed(number)
+        x, labels = torch.randn(9, classes) * (1 + 10 * number), torch.randint(3, (9,))
+        x = x + (1e4 if number == 2 else 0)
+        if number == 3 and reduction == "none":  # where a row begins, and elsewhere
+            for row, number_ in enumerate((float("-inf"), float("inf"), float("nan"))):
+                x[row, 0], x[3 + row, 1] = number_, number_
+        x, labels = x.to(DEVICE), labels.to(DEVICE)
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x, labels), f(x, labels), rtol=2e-5, atol=2e-5, equal_nan=True)
+    assert kernels(checked(fast, 2)) >= 1

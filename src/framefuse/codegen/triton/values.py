@@ -90,6 +90,11 @@ class Values:
                     return bordered
         tiles = [self.value(arg) for arg in value.args]
         axes = frozenset[int]().union(*(tile.axes for tile in tiles))
+        if value.op == "div" and not self.near and self._is_shared(*tiles):
+            scale, inverse = self._inverse(tiles[1])
+            opposite = self.b.once(("opposite", tiles[1].text), f"{tiles[1].text} * (0.0 - {scale})", "opposite")
+            text = f"device.shared_quotient({tiles[0].typed}, {scale}, {opposite}, {inverse})"
+            return self._named(text, value.dtype, axes, wanted)
         tile = self._named(apply(value.op, tiles, value.dtype, self.near), value.dtype, axes, wanted)
         return replace(tile, bounds=bounds(value.op, tiles)) if value.dtype.is_float else tile
 
@@ -131,12 +136,20 @@ class Values:
         tile = self.b.known((self, self.numbers[id(quotient)]))
         if tile is None:
             text = apply("div", (x, y), quotient.dtype)
-            if quotient.dtype is FLOAT32 and y.constant is None and y.axes < x.axes:
-                scale = self.b.once(("scale", y.text), f"device.scale_of({y.text})", "scale")
-                inverse = self.b.once(("inverse", y.text), f"device.inverse({y.text}, {scale})", "inverse")
+            if self._is_shared(x, y):
+                scale, inverse = self._inverse(y)
                 text = f"{x.typed} * {inverse} * {scale}"
             tile = self._named(text, quotient.dtype, x.axes | y.axes, "w0")
         return self._named(cast(tile.text, quotient.dtype, dtype), dtype, tile.axes, wanted)
+
+    def _is_shared(self, x: Tile, y: Tile) -> bool:
+        """Whether many float32 are divided by one."""
+        return y.dtype is FLOAT32 and y.constant is None and y.axes < x.axes
+
+    def _inverse(self, y: Tile) -> tuple[str, str]:
+        """A power of two that makes a divisor a normal number, and the reciprocal of that."""
+        scale = self.b.once(("scale", y.text), f"device.scale_of({y.text})", "scale")
+        return scale, self.b.once(("inverse", y.text), f"device.inverse({y.text}, {scale})", "inverse")
 
     def position(self, index: Expr, dtype: DType, wanted: str = "w0") -> Tile:
         """An index expression as a value."""
