@@ -7,6 +7,8 @@ from tests.gpu.kernels import NEEDS_GPU
 
 import framefuse
 from framefuse.api import compiled_function
+from framefuse.codegen.triton import drawn_masks
+from framefuse.ir.dropout_masks import LEAST
 from framefuse.ir.schedule import RunCall
 
 pytestmark = NEEDS_GPU
@@ -66,6 +68,39 @@ def test_the_same_is_dropped(function, lies, dtype):
         if isinstance(item, RunCall)
     ]
     assert calls and (lies == "gaps" or set(calls) <= {"draw_dropout", "dropped"}), calls
+
+
+@pytest.mark.parametrize("sizes", [(LEAST,), (4099, 4104), (9, 1 << 21)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("trains", [False, True])
+def test_large_masks_are_drawn_alone_where_nothing_is_trained(sizes, dtype, trains, monkeypatch):
+    whole, drawn = drawn_masks.drawn, []
+
+    def counted(*args):
+        drawn.append(whole(*args))
+        return drawn[-1]
+
+    monkeypatch.setattr(drawn_masks, "drawn", counted)
+
+    def function(x, y):
+        return F.dropout(x, 0.1) + y, F.dropout(y.sin(), 0.6), torch.rand(3, device="cuda"), F.dropout(x, 0.2)
+
+    fast = framefuse.compile(function)
+    for number in range(3):
+        x = torch.randn(sizes, device="cuda", dtype=dtype, requires_grad=trains)
+        y = torch.randn(sizes, device="cuda", dtype=dtype)
+        found = []
+        for call in (fast, function):
+            torch.manual_seed((number << 40) + 5)
+            results = call(x, y)
+            if trains:
+                results += torch.autograd.grad(results[0].sum() + results[3].sum(), x)
+            found.append((*results, torch.rand(3, device="cuda")))
+        digits = {torch.bfloat16: 1e-2, torch.float16: 2e-3}.get(dtype, 1e-6)
+        for mine, eager in zip(*found, strict=True):
+            torch.testing.assert_close(mine, eager, rtol=digits, atol=digits)
+    assert compiled_function(fast).dispatch.hits >= 1 and not compiled_function(fast).reasons
+    assert all(drawn) and bool(drawn) is not trains, "this torch's kernel takes its numbers in another way"
 
 
 def test_second_gradients_are_eagers():

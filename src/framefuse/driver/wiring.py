@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from framefuse import _native
 from framefuse.capture.program import host
 from framefuse.capture.recording.mode_stack import outside_modes
-from framefuse.ir.late_imports import import_all, later
+from framefuse.ir.dropout_masks import DRAWS
+from framefuse.ir.late_imports import Later, import_all, later
 from framefuse.ir.marks import graph_break
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ else:
 def connect() -> None:
     """Lets native code in; called before the first call, and again without harm."""
     host.register(_native.Dispatch, _native.at_frame, _native.headroom, _native.type_lookup)
+    DRAWS["cuda"] = Later("framefuse.codegen.triton.drawn_masks", "drawn")  # no stage: a large mask asks for it
 
 
 def load_stages() -> None:

@@ -9,6 +9,7 @@ from framefuse.fuse.graph.aligned_products import with_aligned_products
 from framefuse.fuse.graph.biases import with_biases_apart
 from framefuse.fuse.graph.changed_parts import with_parts
 from framefuse.fuse.graph.copies import with_single_copies
+from framefuse.fuse.graph.dropouts import with_whole_dropouts
 from framefuse.fuse.graph.empty import without_empty
 from framefuse.fuse.graph.exclusive_scans import with_exclusive_scans
 from framefuse.fuse.graph.joins import with_pieces
@@ -63,6 +64,7 @@ PASSES = (
     Pass("named sizes", GRAPH, _alone(with_named_sizes)),
     Pass("own norms", GRAPH, with_own_norms),
     Pass("biases apart", GRAPH, with_biases_apart),
+    Pass("dropouts", GRAPH, _alone(with_whole_dropouts)),
     Pass("layouts", GRAPH, with_layouts),
     Pass("short runs", GRAPH, without_short_runs),
     Pass("single copies", GRAPH, _alone(with_single_copies)),

@@ -230,18 +230,6 @@ class Lowering(Builder):
         self.drawn.append(call)
         return self.opaque("result", (call,), (("path", ()),), dtype, shape, strides, device)
 
-    def draw_from(
-        self, target: Value, operand: Node, order: tuple[int, ...], dtype: DType, shape: Shape, strides: Shape
-    ) -> Node:
-        """The same of a tensor whose dimensions lie in ``order``, which no gradient flows to."""
-        attrs: tuple[tuple[str, Value], ...] = (
-            ("target", target), ("name", target.__name__), ("args", (Arg(0),)), ("kwargs", {}), ("random", True),
-            ("orders", (order,)), ("views", ()),
-        )  # fmt: skip
-        call = self.opaque("library", (operand,), attrs, operand.dtype, (), None, operand.device)
-        self.drawn.append(call)
-        return self.opaque("result", (call,), (("path", ()),), dtype, shape, strides, operand.device)
-
     # ---- shapes ------------------------------------------------------------------------------------------------------
 
     def keep(self, shape: Shape, axes: Sequence[int]) -> Shape:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
 from framefuse.ir.builder import ONE, ZERO, Shape
+from framefuse.ir.dropout_masks import DropoutMask
 from framefuse.ir.dtypes import BOOL, DType
 from framefuse.ir.graph import Node, Scalar
 from framefuse.ir.numbers import Real, constant_real
@@ -24,7 +23,6 @@ from framefuse.lower.promotion import is_number
 from framefuse.lower.rules import Shapes, Unsupported, register, rule
 
 ALPHA = 1.7580993408473766  # of SELU, as at::alpha_dropout has it
-IN_MEMORY = ("input", "result")  # what a kernel need not compute
 
 
 def draw(lo: Lowering, fill: str, numbers: tuple[Scalar, ...], dtype: DType, shape: Shape, like: Node) -> Node:
@@ -77,60 +75,18 @@ def _dropout(
     return lo.compute(lambda a, b: a + b, result, shift)
 
 
-@dataclass(frozen=True, slots=True)
-class DropoutMask:
-    """Draws the mask by which eager's kernel of a GPU drops from a tensor of these sizes and dtype, whose dimensions
-    lie in ``order``: True is kept. How the numbers meet the elements is that kernel's own, so it is run on any memory.
-    """
-
-    order: tuple[int, ...]
-    dtype: torch.dtype
-    device: str
-    p: float
-    fill: ClassVar[str] = "native_dropout"
-
-    def __call__(self, sizes: tuple[int, ...]) -> torch.Tensor:
-        memory = torch.empty_permuted(sizes, self.order, dtype=self.dtype, device=self.device)
-        return torch.native_dropout(memory, self.p, True)[1]
-
-    @property
-    def __name__(self) -> str:
-        return "draw_dropout"
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """Drops from a tensor that lies in memory, by eager's kernel of a GPU."""
-
-    p: float
-    fill: ClassVar[str] = "native_dropout"
-
-    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        return torch.native_dropout(tensor, self.p, True)[0]
-
-    @property
-    def __name__(self) -> str:
-        return "dropped"
-
-
 def _dropout_on_gpu(lo: Lowering, input: Node, p: Value) -> Node | Shapes:
-    """at::native_dropout, where eager takes it: of what lies in memory, and is not trained, by its kernel, else the
-    mask by that kernel, which then runs on any memory, and its arithmetic with the rest: that has gradients of any
-    order.
-    """
+    """at::native_dropout, where eager takes it: its mask is drawn, and its arithmetic is part of the rest."""
     if type_of(input.device) != "cuda" or not isinstance(p, float) or not 0.0 < p < 1.0:
         return Shapes((input.shape,))
     if input not in lo.memory or not lo.is_dense(input):
         return Shapes((input.shape,))
     lo.require("!=", lo.count(input.shape), ZERO, "a tensor without elements is not dropped from")
     order = lo.order_like(input)
-    strides = dense_strides(input.shape, order)
     wide = torch.float64 if input.dtype.torch is torch.float64 else torch.float32
     scale = (1.0 / torch.tensor(1.0 - p, dtype=wide, device="cpu")).item()
-    if input.op in IN_MEMORY and not lo.differentiable:
-        return lo.draw_from(Dropped(p), input, order, input.dtype, input.shape, strides)
-    target = DropoutMask(order, input.dtype.torch, input.device, p)
-    mask = lo.draw(target, (input.shape,), BOOL, input.shape, strides, input.device)
+    target = DropoutMask(order, input.dtype.torch, input.device, p, not lo.differentiable)
+    mask = lo.draw(target, (input.shape,), BOOL, input.shape, dense_strides(input.shape, order), input.device)
     return lo.settled(lo.compute(lambda a, m: a * m * scale, input, lo.cast(mask, input.dtype)))
 
 

@@ -38,8 +38,8 @@ def _devices(node: Node) -> tuple[str, ...]:
 
 
 def draws(node: Node) -> bool:
-    """Whether a library call only fills a tensor of its own with random numbers."""
-    return bool(node.attr("random")) and not node.inputs and hasattr(node.attr("target"), "fill")
+    """Whether a library call only fills a tensor of its own by random numbers."""
+    return bool(node.attr("random")) and hasattr(node.attr("target"), "fill")
 
 
 def _checks(graph: Graph) -> bool:

@@ -15,11 +15,11 @@ from tests.unit.lower.recording import trace_of
 from framefuse.codegen import targets
 from framefuse.fuse import fuse
 from framefuse.fuse.verify import problems
+from framefuse.ir.dropout_masks import DropoutMask
 from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
 from framefuse.ir.verify import verify
 from framefuse.lower import lower
 from framefuse.lower.library import UnderAutocast
-from framefuse.lower.random_numbers import DropoutMask
 
 GPU = "cuda:0"
 PLAIN = [program for program in FUNCTIONS if program.name not in ("product", "random", "moved", "scalar")]
@@ -115,6 +115,13 @@ def test_dropout_draws_its_mask_there():
 
     kernels, _, calls = scheduled(lower(on_gpu(trace_of(of_memory, *matrix(5, "cpu")))))
     assert len(kernels) == 1 and calls == {"dropped": 2, "matmul": 1}, "what lies in memory is read once"
+
+    def in_both(x):
+        return F.dropout(x, 0.4).sin(), F.dropout(x @ x.t(), 0.2) + 1, F.dropout(x, 0.2).t() @ x, F.dropout(x.sin())
+
+    large = torch.empty(4096, 4096)
+    kernels, _, calls = scheduled(lower(on_gpu(trace_of(in_both, large))))
+    assert calls == {"draw_dropout": 3, "dropped": 1, "matmul": 2}, "a kernel that reads the rest multiplies on its way"
 
     def with_gaps(x):
         return F.dropout(x[:, ::2], 0.4) * 2

@@ -20,7 +20,7 @@ CLASSES: tuple[type, ...] = (
     nodes.Store, nodes.AtomicAdd, nodes.Scratch, nodes.Check, nodes.Loop, nodes.Product, nodes.Kernel,
     native_warnings.WarningPlace, native_warnings.Telling,
 )  # fmt: skip
-# The same of the stages, by module: few programs hold one, and the others need not import it.
+# The same of the stages and of rare calls, by module: few programs hold one, and the others need not import it.
 OF_STAGES: dict[str, tuple[str, ...]] = {
     "framefuse.autodiff.rules.linear_calls": ("Adjoint",),
     "framefuse.autodiff.rules.reductions": ("Others",),
@@ -29,7 +29,7 @@ OF_STAGES: dict[str, tuple[str, ...]] = {
         "BeforeWrite", "Draw", "Named", "OnCopies", "Parts", "Plainly", "Silent", "ThroughView", "Turned",
         "UnderAutocast",
     ),
-    "framefuse.lower.random_numbers": ("DropoutMask", "Dropped"),
+    "framefuse.ir.dropout_masks": ("DropoutMask", "Dropped"),
 }  # fmt: skip
 IDENTITY: frozenset[type] = frozenset((graph.Node, nodes.Kernel))  # that compare by identity, or are changed
 
