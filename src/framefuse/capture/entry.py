@@ -13,7 +13,7 @@ from framefuse.capture.program.frame import bind_locals
 from framefuse.capture.program.leaves import runs_natively
 from framefuse.capture.program.lookups import type_get
 from framefuse.capture.program.versions import CURRENT
-from framefuse.capture.recording.replaced_functions import refused as refused_now
+from framefuse.capture.recording.replaced_queries import refused as refused_now
 from framefuse.errors import Reason
 from framefuse.ir.own_class import is_a
 from framefuse.ir.source import written_at

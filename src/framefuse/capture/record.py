@@ -30,7 +30,7 @@ from framefuse.capture.recording.outcome import autograd_held, inputs_of, separa
 from framefuse.capture.recording.recipe import Recipes
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.recording_mode import RecordingMode
-from framefuse.capture.recording.replaced_functions import refused as refused_now
+from framefuse.capture.recording.replaced_queries import refused as refused_now
 from framefuse.capture.recording.tracked_calls import settle_views
 from framefuse.capture.run import interpreter
 from framefuse.errors import Reason

@@ -15,7 +15,6 @@ from framefuse.capture.recording.mode_stack import outside_modes
 from framefuse.codegen.unsupported import Uncompiled
 from framefuse.driver import behind, progress
 from framefuse.driver.ambient import as_recorded
-from framefuse.driver.examples import examples_of
 from framefuse.driver.faults import report_bug
 from framefuse.driver.programs import Program, program
 from framefuse.errors import Stop, UserError
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from framefuse.driver.backward import derivatives as places_in_autograd
     from framefuse.driver.backward import holders, unwritten
     from framefuse.driver.captured_passes import with_captured_passes
+    from framefuse.driver.examples import examples_of
     from framefuse.driver.kernels import choose_products, compile_kernels
     from framefuse.fuse import fuse
     from framefuse.ir.verify import verify
@@ -73,6 +73,7 @@ else:  # a call that an earlier process kept needs none of them
     holders = later("framefuse.driver.backward", "holders")
     unwritten = later("framefuse.driver.backward", "unwritten")
     with_captured_passes = later("framefuse.driver.captured_passes", "with_captured_passes")
+    examples_of = later("framefuse.driver.examples", "examples_of")
     choose_products = later("framefuse.driver.kernels", "choose_products")
     compile_kernels = later("framefuse.driver.kernels", "compile_kernels")
     fuse = later("framefuse.fuse", "fuse")

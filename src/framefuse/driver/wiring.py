@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 from framefuse import _native
 from framefuse.capture.program import host
 from framefuse.capture.recording.mode_stack import outside_modes
-from framefuse.ir.dropout_masks import DRAWS
 from framefuse.ir.late_imports import Later, import_all, later
 from framefuse.ir.marks import graph_break
 
 if TYPE_CHECKING:
     from framefuse.capture.callables.marks import break_at
+    from framefuse.ir.dropout_masks import draw_by
 else:
     break_at = later("framefuse.capture.callables.marks", "break_at")
+    draw_by = later("framefuse.ir.dropout_masks", "draw_by")
 
 
 def connect() -> None:
     """Lets native code in; called before the first call, and again without harm."""
     host.register(_native.Dispatch, _native.at_frame, _native.headroom, _native.type_lookup)
-    DRAWS["cuda"] = Later("framefuse.codegen.triton.drawn_masks", "drawn")  # no stage: a large mask asks for it
 
 
 def load_stages() -> None:
@@ -32,3 +32,4 @@ def load_stages() -> None:
     with outside_modes():
         import_all()
     break_at(graph_break)
+    draw_by("cuda", Later("framefuse.codegen.triton.drawn_masks", "drawn"))  # no stage: a large mask asks for it

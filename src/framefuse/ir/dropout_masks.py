@@ -25,6 +25,11 @@ DRAWS: dict[str, Draws] = {}  # by type of device
 LEAST = 1 << 24
 
 
+def draw_by(kind: str, draws: Draws) -> None:
+    """Large masks on devices of this type are drawn so from now on."""
+    DRAWS[kind] = draws
+
+
 @dataclass(frozen=True, slots=True)
 class DropoutMask:
     """Draws the mask by which eager's kernel of a GPU drops from a tensor of these sizes and dtype, whose dimensions

@@ -77,6 +77,11 @@ class Call:
     warns: bool = False
     region: int = 0
 
+    @property
+    def reads_tensors(self) -> bool:
+        """Whether an argument is a value of the trace."""
+        return bool(refs((self.args, self.kwargs)))
+
 
 @dataclass(frozen=True, slots=True)
 class Build:

@@ -71,7 +71,8 @@ def _dropout(
     result = lo.settled(lo.compute(lambda a, n: a * n, input, noise))
     if not alpha:
         return result
-    shift = lo.settled(lo.compute(lambda m: where(m != 0.0, shifts[1], shifts[0]), lo.cast(mask, input.dtype)))
+    kept = lo.cast(mask, input.dtype)
+    shift = lo.settled(lo.compute(lambda m: where(m.apply("ne", 0.0), shifts[1], shifts[0]), kept))
     return lo.compute(lambda a, b: a + b, result, shift)
 
 

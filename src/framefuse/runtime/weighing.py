@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from framefuse.ir.trace import refs
-
 if TYPE_CHECKING:  # imported with the compiler
     from framefuse.runtime.compilation import Compilation
 
@@ -115,7 +113,7 @@ def _on_tensors(stages: Compilation) -> int:
     """How many of the program's calls have an operand: one that only makes memory (the state in which a recurrent layer
     begins) gives a kernel nothing to save.
     """
-    return sum(bool(refs((call.args, call.kwargs))) for call in stages.trace.calls)
+    return sum(call.reads_tensors for call in stages.trace.calls)
 
 
 def _on_gpu(stages: Compilation) -> bool:

@@ -15,7 +15,6 @@ from framefuse.capture.facts.atoms import CARRIED, CONTAINERS, SINGLETONS, TEXTS
 from framefuse.capture.facts.class_numbers import assigned_numbers
 from framefuse.capture.facts.hidden_state import has_hidden_state, is_of_atoms
 from framefuse.capture.facts.kinds import is_plain
-from framefuse.capture.facts.nested_numbers import pin_nested
 from framefuse.capture.facts.numbers import TRACKED, bare, floating, form_of, integer, is_nan, plain_number
 from framefuse.capture.facts.owner import Question
 from framefuse.capture.facts.relations import Relations
@@ -403,7 +402,8 @@ class Sources:
                     free = True if base.is_argument and base.root.key in self.volatile else free
                 value = self.seen[place] = self.guard_value(Source(part, base, key), value, free)
             if not free and type(value) is slice:
-                pin_nested(value)
+                for bound in (value.start, value.stop, value.step):
+                    plain_number(bound)
             return value if free else plain_number(value)
         except Exception as fault:
             self.host.fault(fault)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dis
 import functools
-import sys
 import types
 
 import torch
@@ -12,25 +11,14 @@ import torch
 from framefuse.capture.facts.sources import place_of
 from framefuse.capture.program.decoded import DECODED_LIMIT
 from framefuse.capture.program.leaves import OPERATORS
-from framefuse.capture.recording.queries import ANSWERS
 from framefuse.capture.recording.recorder import Recorder
-from framefuse.capture.recording.state import refusal
-from framefuse.ir.classes import PLAIN_TENSORS
+from framefuse.capture.recording.replaced_queries import is_torchs, set_on_tensors
 from framefuse.ir.own_class import is_a
-from framefuse.ir.values import Value
 
 Chain = tuple[str, ...]  # a global and the attributes behind it
 READ: dict[int, tuple[types.CodeType, tuple[Chain, ...]]] = {}  # by id, with the code: to hash one takes long
 DEPTH = 4  # functions of torch, one in the other
-OWN = sys.stdlib_module_names | {"torch", "typing_extensions", "numpy", "opt_einsum"}
 OF_MODES = ("has_torch_function", "handle_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
-QUERIES = frozenset(name.rpartition(" ")[2] for name in ANSWERS)  # of tensors, which the recorder answers itself
-
-
-def refused() -> str | None:
-    """What is active under which calls are not recorded: a mode of torch, or a query that the program answers."""
-    query = set_on_tensors(QUERIES)
-    return refusal() if query is None else f"A Tensor.{query} of the program"
 
 
 def calls_program(recorder: Recorder, function: types.FunctionType) -> bool:
@@ -64,18 +52,6 @@ def _calls_program(recorder: Recorder, function: types.FunctionType, seen: set[i
         sources = recorder.sources
         sources.read_at(sources.root(holder), place_of(holder, "attr", name), "attr", name, value)
     return replaced
-
-
-def is_torchs(function: Value) -> bool:
-    """Whether a function or property is torch's own, or of a library that it calls."""
-    function = function.fget if is_a(function, property) else function
-    return not is_a(function, types.FunctionType) or function.__globals__.get("__name__", "").split(".")[0] in OWN
-
-
-def set_on_tensors(names: frozenset[str]) -> str | None:
-    """One of these that the program set on the classes of tensors."""
-    found = ((name, vars(kind)[name]) for kind in PLAIN_TENSORS for name in names & vars(kind).keys())
-    return next((name for name, value in found if not is_torchs(value)), None)
 
 
 def _set_on_tensors(code: types.CodeType) -> bool:
