@@ -72,7 +72,7 @@ def _dropout(
     if not alpha:
         return result
     kept = lo.cast(mask, input.dtype)
-    shift = lo.settled(lo.compute(lambda m: where(m.apply("ne", 0.0), shifts[1], shifts[0]), kept))
+    shift = lo.settled(lo.compute(lambda m: where(m.apply("ne", 0.0), m.number(shifts[1]), shifts[0]), kept))
     return lo.compute(lambda a, b: a + b, result, shift)
 
 

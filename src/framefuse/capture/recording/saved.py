@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeGuard
 
@@ -114,6 +114,12 @@ def autograd_of(
     return _Reading(inputs, entrances, storages).graph(leaving, along)
 
 
+def _by_rank(holders: Sequence[Holder]) -> tuple[Holder, ...]:
+    """The holders with their order by age for an age: the same at each recording, so that a kept program is found."""
+    ranks = {age: rank for rank, age in enumerate(sorted({holder.age for holder in holders}))}
+    return tuple([replace(holder, age=ranks[holder.age]) for holder in holders])
+
+
 class _Reading:
     def __init__(self, inputs: Mapping[int, torch.Tensor], entrances: Entrances, storages: Mapping[int, int]) -> None:
         self.entrances = entrances
@@ -138,7 +144,7 @@ class _Reading:
                 nodes[number] = self.numbers[id(node)]
                 shown[number] = (node.name(), origin.output_nr)
         fresh = sum(size for address, size in self.sizes.items() if address not in self.given)
-        return Autograd(tuple(self.holders), nodes, fresh, self._along(along) if self.holders else {}, shown)
+        return Autograd(_by_rank(self.holders), nodes, fresh, self._along(along) if self.holders else {}, shown)
 
     def _along(self, tensors: Sequence[torch.Tensor]) -> dict[int, int]:
         """The nodes that made tensors which are no views."""
