@@ -16,7 +16,7 @@ DIVISIONS = ("floordiv", "remainder", "fmod")
 
 
 def names(dtype: DType) -> list[str]:
-    rows = [op for op in TABLE.values() if op.kind == "pointwise" and op.name not in ("cast", "where")]
+    rows = [op for op in TABLE.values() if op.kind == "pointwise" and op.name not in ("cast", "where", "checked")]
     return [op.name for op in rows if dtype in domain(op)]
 
 
