@@ -8,13 +8,13 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.gpu.kernels import NEEDS_GPU
 from tests.gpu.test_programs import DEVICE
 
 import framefuse
 
 pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(DEVICE == "cpu", reason="the interpreter runs tests/unit/aot/exported_for_gpu.py"),
+    *NEEDS_GPU,  # the interpreter runs tests/unit/aot/exported_for_gpu.py
     pytest.mark.skipif(shutil.which("cc") is None, reason="export needs a C compiler"),
 ]
 
