@@ -11,6 +11,7 @@ SPECIAL = [-float("inf"), -3.0, -1.0, -0.3, -0.0, 0.0, 0.4, 1.0, 2.5, float("inf
 EAGER = {
     "maximum": torch.maximum, "minimum": torch.minimum, "where": torch.where, "div": torch.true_divide,
     "floordiv": lambda a, b: torch.div(a, b, rounding_mode="floor"), "fma": torch.addcmul,
+    "checked": lambda a, b: a,
 }  # fmt: skip
 ROWS = [
     row for row in TABLE.values()
@@ -26,6 +27,8 @@ def test_pointwise(row):
     operands = [column.clone() for column in pairs.T]
     if row.name == "where":
         operands = [operands[0] > 0, *operands]
+    if row.name == "checked":
+        operands[1] = torch.ones_like(operands[1], dtype=torch.bool)
 
     def build(b, *nodes):
         return b.pointwise(row.name, *nodes)
