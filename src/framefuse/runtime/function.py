@@ -99,6 +99,7 @@ class ResumeDispatch:
             return self.run(*values)
         vain = not parent.records() or not self.bound.allows(parent.dispatch.eager, in_vain(self.dispatch.entries))
         if vain or holds_back(False, parent.line):
+            EFFECTS.forget()
             self.slow += 1
             if self.slow > SLOW_RUNS + self.dispatch.hits // SLOW_SHARE:
                 parent.prune(self)
@@ -118,7 +119,6 @@ class ResumeDispatch:
             lock.release()
         if met:
             return _again(self.dispatch, *values)
-        EFFECTS.forget()
         return _answer(outcome)
 
 
@@ -261,10 +261,12 @@ class CompiledFunction:
         waits = self._waiting() and not self.options.fullgraph  # which raises each time
         vain = self.behind() or waits or not self.records() or not self.takes()
         if vain or holds_back(first, self.line):
+            EFFECTS.forget()
             self.eager_calls += 1
             return _native.Declined
         lock = self.lock
         if not lock.acquire(blocking=False):  # another thread records, and may wait for what this call does
+            EFFECTS.forget()
             self.eager_calls += 1
             return _native.Declined
         before = _native.bypass(True)  # what native code calls while this call is recorded runs as eager does
@@ -285,7 +287,6 @@ class CompiledFunction:
             pending.done.wait(min(self.options.patience, threading.TIMEOUT_MAX))
         if met or outcome.found:
             return _again(self.dispatch, *given, **kwargs)
-        EFFECTS.forget()
         if outcome.declined and not self.options.fullgraph:
             return _native.Declined
         if outcome.exception is not None:
@@ -329,6 +330,7 @@ class CompiledFunction:
             if len(EFFECTS.given) == ran:
                 break
             ran = len(EFFECTS.given)
+        EFFECTS.forget()
         return False
 
     def __del__(self) -> None:
