@@ -250,3 +250,10 @@ class Lowering(Builder):
     def total(self, shape: Shape, axes: Sequence[int]) -> Expr:
         """The number of elements that a reduction over ``axes`` reads for each result."""
         return self.count(tuple(shape[axis] for axis in axes))
+
+
+def in_memory(node: Node) -> bool:
+    """Whether no kernel computes the value, so that nothing is saved by computing it along."""
+    while node.op in ("detach", "derived", "reshape", "permute", "expand"):
+        node = node.inputs[0]
+    return node.op in ("input", "result")

@@ -16,7 +16,7 @@ from framefuse.ir.numbers import Expr, expr
 from framefuse.ir.ops import POINTWISE, TABLE
 from framefuse.ir.values import Value
 from framefuse.lower.binary import add, div, mul, power
-from framefuse.lower.context import Lowering
+from framefuse.lower.context import Lowering, in_memory
 from framefuse.lower.reductions import mean
 from framefuse.lower.rules import Lowered, Rule, Shapes, Unsupported, register, rule
 
@@ -123,15 +123,8 @@ def _is_faster_there(lo: Lowering, input: Node, windows: Windows, extreme: bool)
     rank, cut = len(windows.counts), windows.ceil or any(windows.pad)
     trained = lo.differentiable and input.dtype.is_float
     if input.device == "cpu":
-        return extreme and rank == 1 and not trained and windows.step != (1,) and _in_memory(input)
+        return extreme and rank == 1 and not trained and windows.step != (1,) and in_memory(input)
     return rank == 3 and trained and (cut or extreme)
-
-
-def _in_memory(node: Node) -> bool:
-    """Whether no kernel computes the value, so that nothing is saved by computing it along."""
-    while node.op in ("detach", "derived", "reshape", "permute"):
-        node = node.inputs[0]
-    return node.op in ("input", "result")
 
 
 def elements(lo: Lowering, node: Node, windows: Windows, fill: Scalar) -> list[Node]:

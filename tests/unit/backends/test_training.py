@@ -31,6 +31,21 @@ def trained(model, call, sizes):
     return found
 
 
+def aot_backend(made):
+    """Torch's own backend of two compilers, which keeps the graphs that these get."""
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+
+    def keeping(name):
+        def compiler(gm, examples):
+            made.append((name, gm))
+            return make_boxed_func(gm.forward)
+
+        return compiler
+
+    return aot_autograd(fw_compiler=keeping("fw"), bw_compiler=keeping("bw"))
+
+
 def hits(compiled):
     return compiled_function(compiled).dispatch.hits
 
@@ -68,20 +83,10 @@ def test_a_callable_is_called_in_training_with_tensors_that_require_grad():
 
 
 def test_aot_autograd_of_torch_gets_forward_and_backward_graphs():
-    from functorch.compile import make_boxed_func
-    from torch._dynamo.backends.common import aot_autograd
-
     made = []
 
-    def keeping(name):
-        def compiler(gm, examples):
-            made.append((name, gm))
-            return make_boxed_func(gm.forward)
-
-        return compiler
-
     model = Block().eval()
-    compiled = framefuse.compile(model, backend=aot_autograd(fw_compiler=keeping("fw"), bw_compiler=keeping("bw")))
+    compiled = framefuse.compile(model, backend=aot_backend(made))
     torch.testing.assert_close(trained(model, compiled, (2, 2, 2)), trained(model, model, (2, 2, 2)))
     assert [name for name, _ in made] == ["fw", "bw"]
     targets = {name: {str(node.target) for node in gm.graph.nodes} for name, gm in made}
@@ -168,23 +173,13 @@ def whole_steps(backend, kind, turns=5):
 @pytest.mark.parametrize("kind", ["SGD", "AdamW"])
 @pytest.mark.parametrize("backend", ["eager", "aot", "plain"])
 def test_a_whole_step_of_training_has_its_graphs(backend, kind):
-    from functorch.compile import make_boxed_func
-    from torch._dynamo.backends.common import aot_autograd
-
     made = []
-
-    def keeping(name):
-        def compiler(gm, examples):
-            made.append((name, gm))
-            return make_boxed_func(gm.forward)
-
-        return compiler
 
     def plain(gm, examples):
         made.append(("plain", gm))
         return gm.forward
 
-    chosen = {"aot": aot_autograd(fw_compiler=keeping("fw"), bw_compiler=keeping("bw")), "plain": plain}
+    chosen = {"aot": aot_backend(made), "plain": plain}
     found, count = whole_steps(chosen.get(backend, backend), kind)
     torch.testing.assert_close(found, whole_steps(None, kind)[0])
     assert count >= 2

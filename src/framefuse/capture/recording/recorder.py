@@ -552,5 +552,6 @@ class Recorder:
             return parts if is_a(out, list) else tuple(parts)
         return NO_TENSOR
 
+
 NO_TENSOR = object()
 COUNTING = ("values", "alone")  # when values decide sizes, in calls that count by their first
