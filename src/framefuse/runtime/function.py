@@ -426,8 +426,8 @@ class CompiledFunction:
         lost.
         """
         times = Times(eager, compiled, least_eager, least_compiled)
-        bound = allowed([product.stages for product in self.products], bool(self.resume_dispatches))
-        lost = (bound == NOTHING or not torch.cuda.is_initialized()) and times.lost(bound)
+        bound = allowed([product.stages for product in self.products], self.breaks)
+        lost = (bound == NOTHING or not torch.cuda.is_initialized()) and self.weighing.lost(times, bound)
         self.dispatch.weigh(*self.weighing.next(lost))
         if lost and not any(reason.code == "slower" for reason in self.reasons):
             ours, theirs = 1e3 * least_compiled, 1e3 * least_eager

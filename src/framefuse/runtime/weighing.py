@@ -8,13 +8,14 @@ small call. Training that has nothing but torch's own calls, forward and backwar
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 if TYPE_CHECKING:  # imported with the compiler
+    from framefuse.errors import Reason
     from framefuse.runtime.compilation import Compilation
 
 FIRST, LATER = 16, 8  # compiled calls before the first weighing, and how many times more before each one after it
@@ -22,6 +23,9 @@ REST, LONGER = 256, 4  # eager calls after the first weighing that is lost, and 
 MOST = 1 << 30
 SLOWER = 1.1  # times eager: what is more is not by chance
 SLOWER_FORWARD = 1.5  # the same where a backward may follow, which is not seen and may be the faster for it
+# What is less than SLOWER and more than this may be by chance once; of so many weighings in a row, one soon after the
+# other, each may be with a chance that is the product of theirs.
+NEARLY, IN_A_ROW = 1.02, 3
 ALIKE = 1.0  # the same where compiled code is torch's own calls and nothing else: there is nothing to gain by it
 NOTHING = 0.0
 FEW = (
@@ -62,12 +66,26 @@ class Weighing:
 
     until: int = FIRST
     rest: int = REST
+    nearly: int = 0  # weighings in a row that were lost by what may be chance
+
+    def lost(self, times: Times, bound: float) -> bool:
+        """Whether compiled calls are slower than ``bound``, once by more than chance or each time by a little."""
+        if times.lost(bound):
+            self.nearly = 0
+            return True
+        self.nearly = self.nearly + 1 if bound == SLOWER and times.lost(NEARLY) else 0
+        if self.nearly < IN_A_ROW:
+            return False
+        self.nearly = 0
+        return True
 
     def next(self, lost: bool) -> tuple[int, int]:
         """The calls of compiled code before the next weighing, and the eager calls before them."""
         if lost:
             rest, self.rest = self.rest, min(MOST, LONGER * self.rest)
             return SETTLE, rest
+        if self.nearly:
+            return SETTLE, 0
         self.rest = REST
         self.until = min(MOST, LATER * self.until)
         return self.until, 0
@@ -155,12 +173,14 @@ def _is_small(stages: Compilation) -> bool:
     return all(meta.device == "cpu" for meta in metas) and sum(math.prod(meta.sizes) for meta in metas) <= SMALL
 
 
-def allowed(products: Sequence[Compilation], broken: bool) -> float:
+def allowed(products: Sequence[Compilation], breaks: Collection[Reason]) -> float:
     """How many times as long as eager calls compiled ones may take; infinitely many where that says nothing, and
-    ``NOTHING`` where they are the slower whatever the clock says.
+    ``NOTHING`` where they are the slower whatever the clock says. A call that breaks to compute gradients has its
+    backward within it.
     """
-    if broken:
-        return SLOWER_FORWARD if torch.is_grad_enabled() else SLOWER
+    if breaks:
+        follows = torch.is_grad_enabled() and all(why.code != "autograd" for why in breaks)
+        return SLOWER_FORWARD if follows else SLOWER
     if not all(map(may_lose, products)):
         return math.inf
     if products and all(map(gains_nothing, products)):

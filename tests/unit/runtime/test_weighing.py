@@ -12,8 +12,10 @@ from framefuse.runtime import weighing
 from framefuse.runtime.weighing import (
     ALIKE,
     FIRST,
+    IN_A_ROW,
     LATER,
     LONGER,
+    NEARLY,
     REST,
     SETTLE,
     SLOWER,
@@ -40,6 +42,18 @@ def test_a_lost_weighing_is_followed_by_ever_longer_rests_and_a_won_one_by_a_lat
     assert [turn.next(lost=True) for _ in range(3)] == [(SETTLE, REST * LONGER**n) for n in range(3)]
     assert turn.next(lost=False) == (FIRST * LATER, 0)
     assert turn.next(lost=True) == (SETTLE, REST)
+
+
+def test_what_may_be_chance_is_lost_when_it_comes_in_a_row():
+    turn, nearly, won = Weighing(), Times(1.0, NEARLY + 0.01, 0.2, 0.21), Times(1.0, 0.9, 0.2, 0.18)
+    for _ in range(IN_A_ROW - 1):
+        assert not turn.lost(nearly, SLOWER)
+        assert turn.next(lost=False) == (SETTLE, 0)  # weighed again soon
+    assert not turn.lost(won, SLOWER)
+    assert turn.next(lost=False) == (FIRST * LATER, 0)
+    assert [turn.lost(nearly, SLOWER) for _ in range(IN_A_ROW)] == [False] * (IN_A_ROW - 1) + [True]
+    assert turn.next(lost=True) == (SETTLE, REST)
+    assert not any(turn.lost(nearly, SLOWER_FORWARD) for _ in range(IN_A_ROW))  # a backward says the rest
 
 
 def broken(x):
@@ -73,6 +87,27 @@ def test_calls_rest_where_compiled_code_is_the_slower(monkeypatch):
     assert state.dispatch.rest == REST * LONGER
     framefuse.reset()
     assert state.dispatch.rest == 0
+
+
+@pytest.mark.first_call
+@pytest.mark.parametrize(("within", "bound"), [(True, SLOWER), (False, SLOWER_FORWARD)])
+def test_a_step_with_its_backward_within_is_weighed_whole(within, bound, monkeypatch):
+    def step(x):
+        loss = broken(x).square().sum()
+        if within:
+            loss.backward()
+        return loss
+
+    bounds = []
+    monkeypatch.setattr(weighing.Times, "lost", lambda times, bound: bounds.append(bound) or True)
+    compiled = framefuse.compile(step)
+    for _ in range(LONG):
+        x = torch.randn(4, requires_grad=True)
+        loss = compiled(x)
+        if not within:
+            loss.backward()
+        torch.testing.assert_close(x.grad, 2 * (torch.sin(x) + 1) * torch.cos(x))
+    assert bounds == [bound]
 
 
 @pytest.mark.first_call
