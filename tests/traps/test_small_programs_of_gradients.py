@@ -642,6 +642,46 @@ def functions_that_give_no_gradient(compiled):
 
 
 @ROWS.program
+def what_backward_says_of_written_parts(compiled):
+    """Of parts that one call gave: torch may not make their nodes anew."""
+
+    def part_of_all(x):
+        y = x * 1
+        first, *_ = y.unbind(1)
+        kept = first.sin()
+        y.add_(1)
+        return kept
+
+    def by_a_view(x):
+        y = x * 1
+        first, second = y.chunk(2, 1)
+        kept = first * second
+        y.select(1, 2).exp_()
+        return kept, y
+
+    def behind_its_back(x):
+        y = x * 1
+        kept = y.split(2, 1)[0].exp() * y.split(2, 1)[1]
+        y.detach().mul_(2)
+        return kept
+
+    def unread(x):
+        y = x * 1
+        first, second = y.chunk(2, 1)
+        kept = first + second
+        y.mul_(2)
+        return kept, y
+
+    for function in (part_of_all, by_a_view, behind_its_back, unread):
+        fast = compiled(function)
+        for i in range(4):
+            made = fast(draw(i, 3, 4, grad=True))
+            parts = made if isinstance(made, tuple) else (made,)
+            yield [part.requires_grad for part in parts]
+            yield outcome(sum(part.sum() for part in parts).backward)
+
+
+@ROWS.program
 def what_backward_says_of_changed_memory(compiled):
     linear, layers = nn.Linear(3, 2), nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
     cell, weight = nn.GRUCell(3, 2), nn.Parameter(torch.ones(2, 3))

@@ -20,6 +20,8 @@ PREFIX = "_saved_"
 SAVED = (PREFIX, f"_raw{PREFIX}")  # how the names begin that eager's nodes have for what they saved
 SLICES = "torch::autograd::CopySlices"  # the name of torch's node for a write to a view
 MADE = torch._C._autograd.CreationMeta
+# What torch says of a saved tensor that was written since, and of a saved view that nobody may ask what made it.
+WRITTEN = ("modified by an inplace operation", "has been modified inplace")
 LEAF: type[Node] = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
 
 
@@ -332,7 +334,7 @@ def _saved(node: Node) -> tuple[list[torch.Tensor], bool]:
         try:
             value = getattr(node, name)
         except RuntimeError as error:
-            if "modified by an inplace operation" in str(error):
+            if any(text in str(error) for text in WRITTEN):
                 raise Stale from None
             frees = True  # freed by a backward inside the function
             continue
