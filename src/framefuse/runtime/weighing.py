@@ -175,11 +175,12 @@ def _is_small(stages: Compilation) -> bool:
 
 def allowed(products: Sequence[Compilation], breaks: Collection[Reason]) -> float:
     """How many times as long as eager calls compiled ones may take; infinitely many where that says nothing, and
-    ``NOTHING`` where they are the slower whatever the clock says. A call that breaks to compute gradients has its
-    backward within it.
+    ``NOTHING`` where they are the slower whatever the clock says. No backward follows where no graph has one, and a
+    call that breaks to compute gradients has it within.
     """
     if breaks:
-        follows = torch.is_grad_enabled() and all(why.code != "autograd" for why in breaks)
+        follows = torch.is_grad_enabled() and any(stages.halves is not None for stages in products)
+        follows = follows and all(why.code != "autograd" for why in breaks)
         return SLOWER_FORWARD if follows else SLOWER
     if not all(map(may_lose, products)):
         return math.inf

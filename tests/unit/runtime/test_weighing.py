@@ -90,11 +90,11 @@ def test_calls_rest_where_compiled_code_is_the_slower(monkeypatch):
 
 
 @pytest.mark.first_call
-@pytest.mark.parametrize(("within", "bound"), [(True, SLOWER), (False, SLOWER_FORWARD)])
-def test_a_step_with_its_backward_within_is_weighed_whole(within, bound, monkeypatch):
+@pytest.mark.parametrize(("backward", "bound"), [("within", SLOWER), ("behind", SLOWER_FORWARD), ("none", SLOWER)])
+def test_a_call_with_breaks_is_weighed_by_its_forward_where_a_backward_may_follow(backward, bound, monkeypatch):
     def step(x):
         loss = broken(x).square().sum()
-        if within:
+        if backward == "within":
             loss.backward()
         return loss
 
@@ -102,11 +102,13 @@ def test_a_step_with_its_backward_within_is_weighed_whole(within, bound, monkeyp
     monkeypatch.setattr(weighing.Times, "lost", lambda times, bound: bounds.append(bound) or True)
     compiled = framefuse.compile(step)
     for _ in range(LONG):
-        x = torch.randn(4, requires_grad=True)
+        x = torch.randn(4, requires_grad=backward != "none")
         loss = compiled(x)
-        if not within:
+        torch.testing.assert_close(loss, broken(x).square().sum())
+        if backward == "behind":
             loss.backward()
-        torch.testing.assert_close(x.grad, 2 * (torch.sin(x) + 1) * torch.cos(x))
+        if backward != "none":
+            torch.testing.assert_close(x.grad, 2 * (torch.sin(x) + 1) * torch.cos(x))
     assert bounds == [bound]
 
 
