@@ -13,12 +13,14 @@ import torch
 
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.driver.calls import calls
+from framefuse.driver.programs import programs
 from framefuse.driver.wiring import load_stages
 from framefuse.runtime import function, weighing
 
 load_stages()  # many tests record without a compiled function, whose first call does so
-# Where no folder can be: a call that another test had kept would run compiled code at once.
+# Where no folder can be: a call or a program that another test, or an earlier run, had kept would pass by the stages.
 calls.PROCESS = DiskCache(Path(os.devnull) / "calls")
+programs.PROCESS = DiskCache(Path(os.devnull) / "programs")
 
 # `torch.manual_seed` notes the whole stack for each kind of device that was not used yet, 0.8 ms in a test.
 for kind in (torch.cuda, torch.mtia, torch.xpu):
