@@ -191,7 +191,7 @@ def an_import_from_a_module_with_getattr(compiled):
 # Caches ---------------------------------------------------------------------------------------------------------------
 
 
-@trap(traces=1, hits=4)
+@trap(traces=2, hits=4)
 def a_cache_of_tensors_that_is_cleared(compiled):
     made = collections.Counter()
 
@@ -207,7 +207,7 @@ def a_cache_of_tensors_that_is_cleared(compiled):
         yield f(torch.ones(2)), dict(made), tuple(mask.cache_info())
 
 
-@trap(traces=1, hits=3)
+@trap(traces=5, hits=2)
 def a_cache_that_forgets(compiled):
     made = collections.Counter()
 
@@ -216,12 +216,12 @@ def a_cache_that_forgets(compiled):
         made[scale] += 1
         return torch.full((2,), float(made[scale] * scale))
 
-    f = compiled(lambda x: x * mask(2) + mask(3))
-    for _ in range(5):
-        yield f(torch.ones(2)), dict(made), tuple(mask.cache_info())
+    both, one = compiled(lambda x: x * mask(2) + mask(3)), compiled(lambda x: x * mask(3))
+    for function in (both, one, both, one, one, both, one):
+        yield function(torch.ones(2)), dict(made), mask.cache_info().misses
 
 
-@trap(traces=4, hits=6)
+@trap(traces=12, hits=7)
 def a_cache_that_forgets_and_whose_function_counts(compiled):
     made = [0]
 
@@ -231,8 +231,22 @@ def a_cache_that_forgets_and_whose_function_counts(compiled):
         return torch.full((2,), float(scale))
 
     f = compiled(lambda x, scale: (x * mask(scale), made[0]))
-    for call in range(10):
-        yield f(torch.ones(2), call % 2), tuple(mask.cache_info())
+    for call in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 8, 8, 8, 8, 8, 9, 9, 9):
+        yield f(torch.ones(2), call % 2), mask.cache_info().misses
+
+
+@trap(traces=7, hits=5)
+def a_cached_function_that_writes_what_was_read_before(compiled):
+    made = [0]
+
+    @functools.lru_cache(maxsize=1)
+    def mask(scale):
+        made[0] += 1
+        return torch.full((2,), float(scale))
+
+    f = compiled(lambda x, scale: (x * made[0], x * mask(scale), made[0]))
+    for scale in (0, 0, 0, 1, 1, 1, 0, 1, 0, 0, 0, 0, 1, 1):
+        yield f(torch.ones(2), scale), mask.cache_info().misses
 
 
 @trap(traces=2, hits=3)

@@ -343,7 +343,7 @@ def the_environment_changes(compiled):
         os.environ.pop("FRAMEFUSE_TEST_TRAP", None)
 
 
-@trap(traces=2, hits=4)
+@trap(traces=3, hits=4)
 def a_cached_function_runs_its_body_once(compiled):
     calls = []
 
@@ -359,7 +359,8 @@ def a_cached_function_runs_its_body_once(compiled):
     for n in (2, 2, 3, 2, 3):
         yield f(ones(2), n), list(calls), factor.cache_info().misses
     factor.cache_clear()
-    yield f(ones(2), 2), list(calls)
+    for _ in range(2):
+        yield f(ones(2), 2), list(calls)
 
 
 @trap(traces=3, hits=3)

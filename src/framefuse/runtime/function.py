@@ -20,7 +20,6 @@ import torch
 
 from framefuse import _native
 from framefuse.errors import Reason, UserError, let_go, rethrow
-from framefuse.ir.guard_effects import EFFECTS
 from framefuse.ir.source import Line, written_at
 from framefuse.ir.stops import reason
 from framefuse.ir.values import Arguments, Function, Keywords, Value
@@ -99,7 +98,6 @@ class ResumeDispatch:
             return self.run(*values)
         vain = not parent.records() or not self.bound.allows(parent.dispatch.eager, in_vain(self.dispatch.entries))
         if vain or holds_back(False, parent.line):
-            EFFECTS.forget()
             self.slow += 1
             if self.slow > SLOW_RUNS + self.dispatch.hits // SLOW_SHARE:
                 parent.prune(self)
@@ -117,17 +115,7 @@ class ResumeDispatch:
         finally:
             _native.bypass(before)
             lock.release()
-        if met:
-            return _again(self.dispatch, *values)
-        return _answer(outcome)
-
-
-def _again(dispatch: _native.Dispatch, *args: Value, **kwargs: Value) -> Value:
-    """The call by compiled code that holds for it now."""
-    try:
-        return dispatch(*args, **kwargs)
-    finally:
-        EFFECTS.forget()
+        return self.dispatch(*values) if met else _answer(outcome)
 
 
 def _answer(outcome: Outcome) -> Value:
@@ -261,12 +249,10 @@ class CompiledFunction:
         waits = self._waiting() and not self.options.fullgraph  # which raises each time
         vain = self.behind() or waits or not self.records() or not self.takes()
         if vain or holds_back(first, self.line):
-            EFFECTS.forget()
             self.eager_calls += 1
             return _native.Declined
         lock = self.lock
         if not lock.acquire(blocking=False):  # another thread records, and may wait for what this call does
-            EFFECTS.forget()
             self.eager_calls += 1
             return _native.Declined
         before = _native.bypass(True)  # what native code calls while this call is recorded runs as eager does
@@ -286,7 +272,7 @@ class CompiledFunction:
         if pending is not None and self.options.patience:
             pending.done.wait(min(self.options.patience, threading.TIMEOUT_MAX))
         if met or outcome.found:
-            return _again(self.dispatch, *given, **kwargs)
+            return self.dispatch(*given, **kwargs)
         if outcome.declined and not self.options.fullgraph:
             return _native.Declined
         if outcome.exception is not None:
@@ -316,22 +302,14 @@ class CompiledFunction:
         return [derivative for product in self.products for derivative in product.stages.derivatives]
 
     def met(self, dispatch: _native.Dispatch, bound: Callable[[], Arguments | None]) -> bool:
-        """Whether compiled code holds for a call that had missed: another thread made it since, or guards ran what
-        others looked at. ``bound`` gives the bound arguments. The caller holds the lock and is about to record.
+        """Whether another thread compiled the case at hand after this thread's call had missed; ``bound`` gives the
+        bound arguments. The caller holds the lock and is about to record.
         """
         last, self.recorder = self.recorder, threading.get_ident()
-        EFFECTS.asks_again = bool(EFFECTS.given)
-        if not EFFECTS.asks_again and (last is None or last == self.recorder):
+        if last is None or last == self.recorder:
             return False
-        arguments, ran = bound(), 0
-        while arguments is not None:
-            if any(type(entry.guards.check(arguments)) is tuple for entry in dispatch.entries):
-                return True
-            if len(EFFECTS.given) == ran:
-                break
-            ran = len(EFFECTS.given)
-        EFFECTS.forget()
-        return False
+        arguments = bound()
+        return arguments is not None and any(type(entry.guards.check(arguments)) is tuple for entry in dispatch.entries)
 
     def __del__(self) -> None:
         for call in tuple(ended):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import types
 import weakref
 
@@ -15,7 +16,6 @@ from framefuse.capture.program.markers import MISSING
 from framefuse.capture.recording.recipe import by_identity
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir.facts import Source
-from framefuse.ir.guard_effects import EFFECTS
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
@@ -27,33 +27,51 @@ PURE = frozenset(
 
 
 class Repeated:
-    """A call of native code that is made whenever the attribute ``value`` is read."""
+    """A call of native code that is made whenever the attribute ``value`` is read, and runs nothing of the program's:
+    guards are asked before the program runs, and in an order of their own.
+    """
 
-    __slots__ = ("args", "function", "kwargs")
+    __slots__ = ("args", "function", "kept", "key", "kwargs")
 
     def __init__(self, function: Function, args: Arguments, kwargs: Keywords) -> None:
         self.function = function
         self.args = args
         self.kwargs = kwargs
+        self.kept: dict[Value, Value] | None = None
+        self.key: Value = None
+        if _is_cached(function):
+            self.kept, self.key = _kept(function, args, kwargs)
+
+    @property
+    def lacks(self) -> bool:
+        """Whether a cache would have to run its function for the call."""
+        return self.kept is not None and self.key not in self.kept
 
     @property
     def value(self) -> Value:
-        """What the call gives now; ``MISSING``, for which no fact holds, where a cache had to run its function: guards
-        are asked again, since others may be of what that wrote.
+        """What the call gives now; ``MISSING``, for which no fact holds, where a cache would have to run its function:
+        the call is recorded anew, which runs it where the program does.
         """
-        if EFFECTS.knows(self):
-            return EFFECTS.given[id(self)][1]
-        before = _misses(self.function)
-        value = self.function(*self.args, **self.kwargs)
-        if _misses(self.function) == before:
-            return value
-        EFFECTS.note(self, value)
-        return MISSING
+        if self.lacks:
+            return MISSING
+        return self.function(*self.args, **self.kwargs)
 
 
-def _misses(function: Function) -> int:
-    """How often a cache has run its function."""
-    return function.cache_info().misses if type(function) is functools._lru_cache_wrapper else 0
+def _is_cached(function: Function) -> bool:
+    return type(function) is functools._lru_cache_wrapper
+
+
+def _kept(function: Value, args: Arguments, kwargs: Keywords) -> tuple[dict[Value, Value], Value]:
+    """What a cache keeps, and under which key the result of a call, as ``functools`` in C makes it. No public call
+    tells it; with another CPython's layout or key the cache would seem to keep nothing, and each call be recorded.
+    """
+    kept, _, mark = gc.get_referents(function)[-6:-3]
+    typed = function.cache_parameters()["typed"]
+    if not typed and not kwargs:
+        return kept, args[0] if len(args) == 1 and type(args[0]) in (int, str) else args
+    given = (*args, *kwargs.values())
+    key = (*args, *((mark,) if kwargs else ()), *(part for item in kwargs.items() for part in item))
+    return kept, (*key, *map(type, given)) if typed else key
 
 
 def is_repeatable(target: Value, args: Arguments, kwargs: Keywords, sources: Sources) -> bool:
@@ -64,7 +82,7 @@ def is_repeatable(target: Value, args: Arguments, kwargs: Keywords, sources: Sou
     that it is about, so that a weak reference may give a tensor, which is known by its place, what is ``known`` by
     another place, or nothing.
     """
-    if type(target) not in (weakref.ReferenceType, functools._lru_cache_wrapper):
+    if type(target) is not weakref.ReferenceType and not _is_cached(target):
         return False
     source = sources.source_of(target)
     if source is not None and source.is_argument and sources.resumed:
@@ -86,7 +104,7 @@ def _wraps_method(source: Source) -> bool:
 def is_pure(target: Value) -> bool:
     """Whether a cached function gives the same for the same arguments, so that no fact need hold what it gave."""
     function = getattr(target, "__wrapped__", None)
-    if type(target) is not functools._lru_cache_wrapper or type(function) is not types.FunctionType:
+    if not _is_cached(target) or type(function) is not types.FunctionType:
         return False
     return (function.__module__, function.__name__) in PURE
 
@@ -132,15 +150,16 @@ def call_repeated(recorder: Recorder, target: Value, args: Arguments, kwargs: Ke
     source = sources.source_of(target)
     if source is not None:
         sources.fact(source, "is", target, id(target))
-    misses = _misses(target)
+    call = Repeated(target, args, kwargs)
+    runs = call.lacks
     versions = recorder.memory.versions_now()
-    with recorder.unseen():  # a guard makes what a cache lacks as well
+    with recorder.unseen():
         value = target(*args, **kwargs)
     if not recorder.alive:
         return value
-    if _misses(target) != misses:
+    if runs:
         recorder.forget_readings()  # the function ran, out of sight: what it may have written is read afresh
         if recorder.memory.versions_now() != versions:
             recorder.kill("read-after-write", "a tensor")
-    place = Source("getattr", sources.root(Repeated(target, args, kwargs)), "value")
+    place = Source("getattr", sources.root(call), "value")
     return sources.guard_value(place, value)

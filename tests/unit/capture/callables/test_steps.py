@@ -211,10 +211,10 @@ def test_a_warning_given_once() -> None:
     for _ in range(3):
         fast(torch.ones(2))
     warn_once.cache_clear()
-    fast(torch.ones(2))
+    for _ in range(2):
+        fast(torch.ones(2))
     state = compiled_function(fast)
-    assert calls == ["old", "old"] and warn_once.cache_info().hits == 0
-    assert state is not None and state.dispatch.hits == 3
+    assert calls == ["old", "old"] and state is not None and state.dispatch.hits == 3
 
 
 def test_context_variables() -> None:

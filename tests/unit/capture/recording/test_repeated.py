@@ -4,10 +4,13 @@ import functools
 import gc
 import weakref
 
+import pytest
 import torch
 from torch import nn
 
 import framefuse
+from framefuse.capture.program.markers import MISSING
+from framefuse.capture.recording.repeated import Repeated
 
 
 def compiled(function):
@@ -36,6 +39,21 @@ def test_a_cached_function_is_called_again_and_runs_once():
     assert ran == ["a", "b", "a", "b"]
     torch.testing.assert_close(fast(x), x * 30 + 400)
     assert ran == ["a", "b", "a", "b"]
+
+
+@pytest.mark.parametrize("typed", (False, True))
+@pytest.mark.parametrize("size", (None, 4))
+@pytest.mark.parametrize(
+    "args, kwargs", (((), {}), ((1,), {}), (("a",), {}), ((2.5,), {}), (((1, 2),), {}), ((1, "a"), {"b": 2, "c": 3}))
+)
+def test_what_a_cache_keeps_is_known_without_a_call(size, typed, args, kwargs):
+    cached = functools.lru_cache(size, typed)(lambda *args, **kwargs: (args, kwargs))
+    call = Repeated(cached, args, kwargs)
+    assert call.value is MISSING and cached.cache_info().misses == 0
+    made = cached(*args, **kwargs)
+    assert call.value is made
+    cached.cache_clear()
+    assert call.value is MISSING and cached.cache_info().misses == 0
 
 
 def test_what_a_cached_body_wrote_is_read_afresh():
