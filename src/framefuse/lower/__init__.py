@@ -33,6 +33,7 @@ from framefuse.lower import (  # noqa: F401  importing a family registers its ru
     replaced,
     scans,
     scatter,
+    stepped,
     views,
 )
 from framefuse.lower.lower import lower
