@@ -642,6 +642,26 @@ def functions_that_give_no_gradient(compiled):
 
 
 @ROWS.program
+def derivatives_of_powers_until_none_is_left(compiled):
+    """Down to the exponent 0 eager's gradients require grad, though they are constant."""
+    for power in (
+        lambda x: x**1,
+        lambda x: x**2 + 3 * x,
+        lambda x: (x**3).sum(),
+        lambda x: x.square(),
+        lambda x: torch.pow(x, 4),
+        lambda x: torch.where(x > 0, x**2, x),
+    ):
+        fast = compiled(power)
+        for i in range(3):
+            x = draw(i, 3 + i, grad=True)
+            slope = fast(x)
+            while slope.requires_grad:
+                (slope,) = torch.autograd.grad(slope.sum(), x, create_graph=True)
+                yield slope
+
+
+@ROWS.program
 def what_backward_says_of_written_parts(compiled):
     """Of parts that one call gave: torch may not make their nodes anew."""
 

@@ -71,6 +71,8 @@ class Formula:
             return self.full(operator.sub(*numbers), nodes[0])
         if op == "pow" and numbers[1] in ROOTS and nodes[0].dtype is not FLOAT16:
             return self.builder.pointwise(ROOTS[numbers[1]], nodes[0])
+        if op == "pow" and numbers[1] in (0.0, 1.0, 2.0):
+            return self._small_power(nodes[0], numbers[1])
         if op == "neg" and nodes[0].op == "neg":
             return nodes[0].inputs[0]
         if op == "beside":  # the first operand; the others get zeros for a gradient, as from eager's own kernels
@@ -82,6 +84,15 @@ class Formula:
         if op == "trigamma":  # no kernel has it
             return call(self.builder, torch.special.polygamma, (1, nodes[0]), like=nodes[0])
         return self.builder.pointwise(op, *nodes)
+
+    def _small_power(self, base: Node, exponent: float) -> Node:
+        """The power without a call of pow. Where it is differentiated again, eager's gradient leads to the base down to
+        the exponent 0, though that has no slope.
+        """
+        if exponent == 0:
+            return self.builder.derived(self.full(1.0, base), "nothing", (base,))
+        value = base if exponent == 1 else self.builder.pointwise("mul", base, base)
+        return self.builder.derived(value, "power", (base,), exponent, exponent - 1)
 
 
 def _number(node: Node) -> float | None:

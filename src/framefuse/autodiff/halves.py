@@ -273,7 +273,7 @@ def _ends(graph: Graph) -> list[Node]:
 def _differs_again(node: Node) -> bool:
     """Whether gradients that are differentiated again need more of a node: what is read off a tape is computed then."""
     if node.op == "derived":
-        return node.attr("name") in ASIDE
+        return node.attr("name") in ASIDE or (node.attr("name") == "power" and node.attr("parameters")[1] == 0)
     return node.op == "library" and (isinstance(node.attr("target"), Taped) or reads_border(node))
 
 

@@ -158,9 +158,9 @@ def power(lo: Lowering, input: Value, exponent: Value, *, out: Value = None) -> 
 # pow with these exponents is what eager computes without calling pow.
 _POWERS: dict[float, Callable[[Element, Callable[[Element], Element]], Element]] = {
     0.0: lambda a, step: a.number(1).derived("nothing", a),
-    1.0: lambda a, step: a,
-    2.0: lambda a, step: a * a,
-    3.0: lambda a, step: step(a * a) * a,
+    1.0: lambda a, step: a.derived("power", a, numbers=(1.0, 0.0)),
+    2.0: lambda a, step: (a * a).derived("power", a, numbers=(2.0, 1.0)),
+    3.0: lambda a, step: (step(a * a) * a).derived("power", a, numbers=(3.0, 2.0)),
     0.5: lambda a, step: e.sqrt(a),
     -0.5: lambda a, step: e.rsqrt(a).derived("power", a, numbers=(-0.5, -1.5)),
     -1.0: lambda a, step: e.reciprocal(a),
