@@ -242,8 +242,13 @@ class _Maker:
 
     def _roots(self, primal: Graph, joint: Joint) -> list[Node]:
         """What the gradients are computed from when nothing but inputs and random results is given."""
-        ends = {*primal.inputs, *(tangent for tangent in joint.tangents if tangent is not None)}
-        ends.update(node for node in joint.builder.nodes if _runs_once(node))
+        rests = {tangent for tangent in joint.tangents if tangent is not None}
+        ends = {*primal.inputs, *rests}
+        for node in joint.builder.nodes:
+            if not rests.isdisjoint(node.inputs):  # as a collective of backward, which forward cannot give
+                rests.add(node)
+            elif _runs_once(node):
+                ends.add(node)
         needed = needed_for([gradient for gradient in joint.results if gradient is not None], ends)
         needed.update(state for call, state in states_of(joint.builder.nodes).items() if call in needed)
         return [node for node in joint.builder.nodes if node in needed and node in ends and node not in joint.tangents]

@@ -405,6 +405,29 @@ def split_layers_are_part_of_one_graph(rank: int) -> None:
 
 
 @program
+def split_layers_read_an_embedding(rank: int) -> None:
+    """Where nothing that is read asks for a gradient; what forward keeps is no sum of backward."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    def make() -> nn.Module:
+        torch.manual_seed(0)
+        mesh, plan = init_device_mesh("cpu", (ranks.WORLD,)), {"1": ColwiseParallel(), "3": RowwiseParallel()}
+        layers = nn.Linear(16, 32, bias=False), nn.SiLU(), nn.Linear(32, 16, bias=False)
+        return parallelize_module(nn.Sequential(nn.Embedding(9, 16), *layers), mesh, plan)
+
+    def words(forward: Any) -> Any:
+        return lambda x: forward((x[..., 0].abs() * 4).long() % 9)
+
+    model = make()
+    expected = train_split(words(model), model)
+    model = make()
+    compiled = framefuse.compile(model)
+    assert_follows(train_split(words(compiled), model), expected)
+    assert len(compiled_function(compiled).products) == 1, framefuse.explain(compiled)
+
+
+@program
 def one_rank_compiles_split_layers(rank: int) -> None:
     model = split_blocks()
     expected = train_split(model, model)
