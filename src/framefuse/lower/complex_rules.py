@@ -399,23 +399,10 @@ def _einsum(c: Context, equation: Value, *operands: Value) -> Complex:
     return _contracted(c, c.of(given[0]), c.of(given[1]), words[0], words[1], result)
 
 
-@rule("tensordot")
-def tensordot(lo: Lowering, a: Node, b: Node, dims: Value = 2, out: Value = None) -> Node:
-    raise Unsupported("the library's")
-
-
-@for_complex(tensordot)
+@for_complex(einsum.tensordot)
 def _tensordot(c: Context, a: Value, b: Value, dims: Value = 2) -> Complex:
     left, right = c.of(a), c.of(b)
-    ranks = len(left.real.shape), len(right.real.shape)
-    if isinstance(dims, int) and not isinstance(dims, bool):
-        dims = list(range(ranks[0] - dims, ranks[0])), list(range(dims))
-    if not isinstance(dims, (tuple, list)) or len(dims) != 2:
-        raise Unsupported("dimensions")
-    first, second = ([c.lo.axis(dim, rank) for dim in each] for each, rank in zip(dims, ranks, strict=True))
-    one, other = ([f"{name}{axis}" for axis in range(rank)] for name, rank in zip("ab", ranks, strict=True))
-    for place, axis in zip(second, first, strict=True):
-        other[place] = one[axis]
+    one, other = einsum.dot_words(c.lo, dims, len(left.real.shape), len(right.real.shape))
     result = [letter for letter in (*one, *other) if (letter in one) != (letter in other)]
     return _contracted(c, left, right, one, other, result)
 

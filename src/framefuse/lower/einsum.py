@@ -1,4 +1,6 @@
-"""Lowers einsum to sums, products of elements and products of matrices, a pair of operands after the other."""
+"""Lowers einsum and tensordot to sums, products of elements and products of matrices, a pair of operands after the
+other.
+"""
 
 from __future__ import annotations
 
@@ -29,23 +31,66 @@ def einsum(lo: Lowering, equation: Value, *operands: Value) -> Lowered:
     if not isinstance(equation, str):
         raise Unsupported("letters as numbers")
     words, result = _words(equation.replace(" ", ""), [len(node.shape) for node in nodes])
-    sizes: dict[str, Expr] = {}
-    for node, word in zip(nodes, words, strict=True):
-        for letter, size in zip(word, node.shape, strict=True):
-            sizes[letter] = lo.broadcast((sizes.get(letter, ONE),), (size,))[0]
+    sizes = _sizes(lo, nodes, words)
     shape = tuple(sizes[letter] for letter in result)
     if any(len(set(word)) != len(word) for word in words) or not _is_ours(lo, nodes, words, result):
         return Shapes((shape,))
+    return _along(lo, _path(lo, equation, nodes, words, result, sizes), nodes, words, result, sizes)
+
+
+@rule("tensordot")
+def tensordot(lo: Lowering, a: Node, b: Node, dims: Value = 2, out: Value = None) -> Lowered:
+    """The einsum that has a letter for each pair of dimensions, which is in none of the results."""
+    words = dot_words(lo, dims, len(a.shape), len(b.shape))
+    result = [letter for letter in (*words[0], *words[1]) if (letter in words[0]) != (letter in words[1])]
+    sizes = _sizes(lo, (a, b), words)
+    if any(len(set(word)) != len(word) for word in words) or not _is_ours(lo, (a, b), words, result):
+        return Shapes((tuple(sizes[letter] for letter in result),))
+    return _along(lo, [(0, 1)], (a, b), words, result, sizes)
+
+
+def dot_words(lo: Lowering, dims: Value, *ranks: int) -> tuple[Word, Word]:
+    """The letters of tensordot's operands: those that are summed over are in both."""
+    if isinstance(dims, int) and not isinstance(dims, bool):
+        if not 0 <= dims <= min(ranks):
+            raise Unsupported("dimensions")
+        dims = list(range(ranks[0] - dims, ranks[0])), list(range(dims))
+    if not isinstance(dims, (tuple, list)) or len(dims) != 2:
+        raise Unsupported("dimensions")
+    pairs = [[each] if isinstance(each, int) else each for each in dims]
+    if not all(isinstance(each, (tuple, list)) for each in pairs) or len(pairs[0]) != len(pairs[1]):
+        raise Unsupported("dimensions")
+    first, second = ([lo.axis(dim, rank) for dim in each] for each, rank in zip(pairs, ranks, strict=True))
+    one, other = ([f"{name}{axis}" for axis in range(rank)] for name, rank in zip("ab", ranks, strict=True))
+    for place, axis in zip(second, first, strict=True):
+        other[place] = one[axis]
+    return one, other
+
+
+def _along(
+    lo: Lowering, path: Sequence[tuple[int, int]], nodes: Sequence[Node], words: Sequence[Word], result: Word,
+    sizes: dict[str, Expr],
+) -> Node:  # fmt: skip
+    """The product of all operands, a pair of them after the other."""
     left = [(node, word) for node, word in zip(nodes, words, strict=True)]
     if len(left) == 1:
         left = [_summed(lo, *left[0], result)]
-    for first, second in _path(lo, equation, nodes, words, result, sizes):
+    for first, second in path:
         (one, other), left = (left[first], left[second]), [x for n, x in enumerate(left) if n not in (first, second)]
         later = [*result, *itertools.chain(*(word for _, word in left))]
         one, other = _summed(lo, *one, [*later, *other[1]]), _summed(lo, *other, [*later, *one[1]])
         left.append(_contracted(lo, *one, *other, later, sizes))
     ((out, letters),) = left
     return lo.permute(out, [letters.index(letter) for letter in result])
+
+
+def _sizes(lo: Lowering, nodes: Sequence[Node], words: Sequence[Word]) -> dict[str, Expr]:
+    """The size of each letter: one that is 1 in an operand is expanded."""
+    sizes: dict[str, Expr] = {}
+    for node, word in zip(nodes, words, strict=True):
+        for letter, size in zip(word, node.shape, strict=True):
+            sizes[letter] = lo.broadcast((sizes.get(letter, ONE),), (size,))[0]
+    return sizes
 
 
 def _is_ours(lo: Lowering, nodes: Sequence[Node], words: Sequence[Word], result: Word) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from framefuse.ir.builder import ONE, Shape
 from framefuse.ir.dtypes import BY_NAME, DType
 from framefuse.ir.graph import Node
@@ -113,6 +115,69 @@ def integer_product(lo: Lowering, input: Node, mat2: Node, *, out: Value = None)
 def product_of_packed(lo: Lowering, input: Node, mat2: Node, scales: Node) -> Shapes:
     lo.same_size(input.shape[1], mat2.shape[1], INNER)
     return Shapes(((input.shape[0], mat2.shape[0]),))
+
+
+@rule("linalg.multi_dot", "chain_matmul")
+def multi_dot(lo: Lowering, *tensors: Value, out: Value = None) -> Lowered:
+    """The product of matrices, with a vector at either end or none, in the order that takes the fewest multiplications
+    at the recorded sizes (Cormen et al., Introduction to Algorithms, 15.2), as torch has it.
+    """
+    factors = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
+    if len(factors) < 2 or not by_blas(lo, *factors) or any(len(factor.shape) != 2 for factor in factors[1:-1]):
+        raise Unsupported("factors")
+    sizes = [lo.size(factor.shape[-1]) for factor in factors]
+    sizes.insert(0, lo.size(factors[0].shape[0]) if len(factors[0].shape) > 1 else 1)
+    if len(factors[-1].shape) == 1:
+        sizes[-1] = 1
+    return _chained(lo, factors, _splits(sizes), 0, len(factors) - 1)
+
+
+def _splits(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
+    """Of the factors from one to another: behind which the last product splits them."""
+    count = len(sizes) - 1
+    cost = {(n, n): 0 for n in range(count)}
+    split: dict[tuple[int, int], int] = {}
+    for length in range(1, count):
+        for first in range(count - length):
+            last = first + length
+            ways = [
+                (cost[first, at] + cost[at + 1, last] + sizes[first] * sizes[at + 1] * sizes[last + 1], at)
+                for at in range(first, last)
+            ]
+            cost[first, last], split[first, last] = min(ways)
+    return split
+
+
+def _chained(lo: Lowering, factors: Sequence[Node], split: dict[tuple[int, int], int], first: int, last: int) -> Node:
+    if first == last:
+        factor = factors[first]
+        assert isinstance(factor, Node)
+        return factor
+    at = split[first, last]
+    left, right = _chained(lo, factors, split, first, at), _chained(lo, factors, split, at + 1, last)
+    found = matmul(lo, left, right)
+    assert isinstance(found, Node)
+    return found
+
+
+@rule("matrix_power", "linalg.matrix_power")
+def matrix_power(lo: Lowering, A: Node, n: Value, *, out: Value = None) -> Lowered:
+    """By squares, in torch's order."""
+    n = lo.fixed(n, "a power")
+    if not isinstance(n, int) or n < 2 or len(A.shape) < 2 or not by_blas(lo, A):
+        return Shapes((A.shape,))
+    lo.same_size(A.shape[-2], A.shape[-1], "A must be batches of square matrices")
+    if n == 3:
+        return multiply(lo, multiply(lo, A, A), A)
+    power, result, left = A, None, n
+    while True:
+        if left % 2:
+            result = power if result is None else multiply(lo, result, power)
+        left //= 2
+        if not left:
+            assert result is not None
+            return result
+        power = multiply(lo, power, power)
 
 
 @rule("outer", "ger")

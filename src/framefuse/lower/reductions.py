@@ -367,8 +367,28 @@ def vector_or_matrix_norm(
     """That of all elements, or of vectors: along one axis, or of a tensor that has one."""
     single = isinstance(dim, (int, Expr)) or (isinstance(dim, tuple) and len(dim) == 1)
     if ord is not None and not single and (dim is not None or len(input.shape) != 1):
-        raise Unsupported("a matrix norm")
+        return matrix_norm(lo, input, ord, (0, 1) if dim is None else dim, keepdim, dtype=dtype)
     return norm(lo, input, 2 if ord is None else ord, dim, keepdim, dtype=dtype)
+
+
+@rule("linalg.matrix_norm")
+def matrix_norm(
+    lo: Lowering, A: Node, ord: Value = "fro", dim: Value = (-2, -1), keepdim: bool = False, *, dtype: Value = None,
+    out: Value = None,
+) -> Node:  # fmt: skip
+    """Of all entries, or the largest or smallest sum of a column or a row."""
+    if not A.dtype.is_float or dtype is not None or len(A.shape) < 2:
+        raise Unsupported("integers or a dtype")
+    rows, columns = (lo.axis(axis, len(A.shape)) for axis in dim)
+    if ord == "fro":
+        return norm(lo, A, 2, (rows, columns), keepdim)
+    ord = lo.fixed(ord, "the order of a norm")
+    if isinstance(ord, str) or abs(ord) not in (1, math.inf):
+        raise Unsupported("singular values")
+    summed, left = (rows, columns) if abs(ord) == 1 else (columns, rows)
+    sums = lo.reduce("sum", lo.compute(abs, lo.widen(A)), (summed,), True)
+    found = lo.cast(extreme(lo, "amax" if ord > 0 else "amin", sums, (left,), True), A.dtype)
+    return found if keepdim else lo.reshape(found, dropped(A.shape, (rows, columns)))
 
 
 @rule("pairwise_distance")
