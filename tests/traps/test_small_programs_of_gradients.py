@@ -662,6 +662,23 @@ def derivatives_of_powers_until_none_is_left(compiled):
 
 
 @ROWS.program
+def second_derivatives_that_are_zero(compiled):
+    """Of piecewise linear nets: zeros that lead to what decides the pieces, so that a loss of them has gradients."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1))
+    for function in (net, lambda x: x.relu() * x, lambda x: x.relu() ** 2, lambda x: (x * 1).relu_() * x.round()):
+        fast = compiled(function)
+        for i in range(3):
+            x = draw(i, 3 + i, 2, grad=True)
+            slopes = [fast(x).sum()]
+            for _ in range(3):
+                slopes += torch.autograd.grad(slopes[-1].sum(), x, create_graph=True)
+            yield slopes
+            slopes[2].square().sum().backward()
+            yield x.grad, [parameter.grad for parameter in net.parameters()]
+
+
+@ROWS.program
 def what_backward_says_of_written_parts(compiled):
     """Of parts that one call gave: torch may not make their nodes anew."""
 

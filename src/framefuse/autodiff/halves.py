@@ -16,7 +16,7 @@ from framefuse.autodiff.joint_passes import JointPass, Moved, joint_of, with_joi
 from framefuse.autodiff.library import copied
 from framefuse.autodiff.order import late
 from framefuse.autodiff.rebuild import extract, mapped, named, needed_for
-from framefuse.autodiff.rules.composites import ASIDE
+from framefuse.autodiff.rules.composites import ASIDE, ZEROS
 from framefuse.autodiff.rules.linear_calls import reads_border
 from framefuse.autodiff.shown import apart, base, together, views_of
 from framefuse.autodiff.spread import as_views
@@ -25,6 +25,7 @@ from framefuse.errors import CompilerBug
 from framefuse.ir.builder import Shape
 from framefuse.ir.derivative import Backward, Case, Given, Halves, Holder, Piece, Saved
 from framefuse.ir.graph import Graph, Node, Output
+from framefuse.ir.ops import POINTWISE, TABLE
 from framefuse.ir.strides import dense_order
 
 
@@ -278,7 +279,10 @@ def _ends(graph: Graph) -> list[Node]:
 def _differs_again(node: Node) -> bool:
     """Whether gradients that are differentiated again need more of a node: what is read off a tape is computed then."""
     if node.op == "derived":
-        return node.attr("name") in ASIDE or (node.attr("name") == "power" and node.attr("parameters")[1] == 0)
+        name = node.attr("name")
+        return name in (*ASIDE, *ZEROS) or (name == "power" and node.attr("parameters")[1] == 0)
+    if TABLE[node.op].kind == POINTWISE and "zero" in (TABLE[node.op].derivative or ()):
+        return True
     return node.op == "library" and (isinstance(node.attr("target"), Taped) or reads_border(node))
 
 

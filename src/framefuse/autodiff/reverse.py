@@ -111,7 +111,11 @@ class _Sweep:
         parts = self.given.pop(node, None)
         if parts is not None:
             return total(self.builder, parts)
-        return ZERO if node in self.zero else None
+        if node not in self.zero:
+            return None
+        if self.again and node.dtype.is_float and node.op != "library":  # eager's zeros are tensors, which lead on
+            return self.builder.full(0, node.dtype, node.shape, node.device)
+        return ZERO
 
     def step(self, node: Node, gradient: Node | Zero | None) -> None:
         """Gives a node's operands their part of its gradient."""

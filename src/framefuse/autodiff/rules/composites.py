@@ -97,6 +97,7 @@ def _formula_rule(texts: Sequence[str | None]) -> Vjp:
 INF, NAN = float("inf"), float("nan")
 HARDSIGMOID = _formula_rule(("where(bit_and(gt(a, -3.0), lt(a, 3.0)), mul(g, 0.1666666716337204), zero)",))
 # Rules that are about more nodes where gradients are differentiated again.
+ZEROS = ("nothing", "replaced")  # of which an operand gets zeros, which lead on where they are differentiated again
 ASIDE = ("shifted", "aside", "max_pool", "average_pool")
 DERIVED.update({name: _formula_rule(texts) for name, texts in FORMULAS.items()})
 
