@@ -52,9 +52,6 @@ def column_tiles(
     width = nest.loops.extents[vector]
     tiles = ceildiv(width, costs.CPU_TILE)
     narrow = _are_joined(nest, rows, vector, runs[wide.inner][0])
-    # Rows that are short lie below each other in one running row.
-    most = expr(min(costs.CPU_TOGETHER, costs.CPU_TILE))
-    together = maximum(expr(1), most // maximum(expr(1), width)) if narrow else expr(1)
     outer = [axis for axis in rows if axis is not vector]
     extents = [nest.loops.extents[axis] for axis in outer]
     count = product([*extents, tiles])
@@ -68,6 +65,9 @@ def column_tiles(
             tile = symbol.expr % tile_count if outer else symbol.expr
             size = minimum(expr(costs.CPU_TILE), parameters.index(width) - tile * costs.CPU_TILE)
             running = [nest.declare(reduce, nest.emitter.fresh("s")) for reduce in wide.reduces]
+            # Rows that are short lie below each other in one running row.
+            most = expr(min(_together(nest, running, vector), costs.CPU_TILE))
+            together = maximum(expr(1), most // maximum(expr(1), width)) if narrow else expr(1)
             totals = {name: _total(nest, name) for name in running if name.op == "sum" and name.dtype.is_float}
             kept = [*running, *totals.values()]
             axis, start = runs[wide.inner][0], tile * costs.CPU_TILE
@@ -193,6 +193,15 @@ def _are_joined(nest: Nest, rows: Sequence[Symbol], vector: Symbol, axis: Symbol
     if asked or len(rows) != 1 or nest.hinted()[vector] > costs.CPU_NARROW_COLUMNS:
         return False
     return joinable(axis, vector, nest.loops.extents[vector], addresses)
+
+
+def _together(nest: Nest, running: Sequence[Accumulator], vector: Symbol) -> int:
+    """How many elements of short rows lie below each other: where rows fill vectors, what registers hold, so that
+    memory is read in its order.
+    """
+    size, width = max(name.dtype.size for name in running), nest.hinted()[vector]
+    held = costs.CPU_HELD // size
+    return held if width * size >= costs.CPU_VECTOR and held % width == 0 else costs.CPU_TOGETHER
 
 
 def _add(running: Accumulator, value: Value, column: Symbol) -> Store:

@@ -58,6 +58,21 @@ def test_rows_lie_below_each_other_in_one_vector_loop():
     assert "*min(" in kernel_text(kernel)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("columns", [8, 16, 20, 32, 48, 64])
+def test_rows_that_fill_vectors_are_read_in_the_order_of_memory(columns, dtype):
+    """As many as registers hold: no row lies further off than the next of its lane."""
+    fast = framefuse.compile(lambda x: (x.sum(0), x.amax(0)))
+    for count in (900, 900, 70, 3):
+        x = torch.randint(-9, 9, (count, columns)).to(dtype)
+        torch.testing.assert_close(fast(x), (x.sum(0), x.amax(0)))
+    size = max(dtype.itemsize, 4)
+    fills = columns * size >= costs.CPU_VECTOR and costs.CPU_HELD // size % columns == 0
+    wanted = costs.CPU_HELD // size if fills else costs.CPU_TOGETHER
+    schedules = [product.stages.code.schedule for product in compiled_function(fast).products]
+    assert all(f"(({wanted}) // max(1, " in str(schedule) for schedule in schedules)
+
+
 def test_what_is_in_memory_comes_last_where_extremes_join():
     """``select(is_nan(memory), memory, ...)`` stored there would be a store by lanes."""
     fast = framefuse.compile(lambda x: x.amax(0))
