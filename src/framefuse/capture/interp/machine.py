@@ -34,10 +34,23 @@ OUR_FRAMES = 16  # of our own, at most, between two frames of the program where 
 SHALLOW = 100  # frames that fit below any limit that a program may have
 
 
+# What only calls what others wrote, of Python and of torch: its lines tell nobody where he is.
+PLUMBING = frozenset(
+    "_collections_abc abc collections contextlib copy copyreg dataclasses enum functools inspect logging operator "
+    "reprlib types typing warnings weakref".split()
+)
+CALLERS = "torch.nn.modules.module", "torch.nn.modules.container"  # that of the latter at least calls a layer
+
+
 @functools.cache
 def is_users(module: str) -> bool:
     """Whether lines of this module are shown as the user's."""
-    return not module.startswith(("torch.", "framefuse.capture"))
+    return not module.startswith(("torch.", "framefuse.capture")) and not _is_plumbing(module)
+
+
+@functools.cache
+def _is_plumbing(module: str) -> bool:
+    return module.partition(".")[0] in PLUMBING or module in CALLERS
 
 
 class Continuation(Pending):
@@ -108,7 +121,7 @@ class Machine:
         self.again: BaseException | None = None
 
     def line(self) -> Line | None:
-        """The user's line that runs: of the innermost frame outside torch, else of the innermost."""
+        """The user's line that runs: of the innermost frame outside torch, else of torch's outermost ``forward``."""
         if not self.frames:
             return None
         top = self.frames[-1]
@@ -120,14 +133,17 @@ class Machine:
         return top.shown[1]
 
     def _around(self, top: Frame) -> Line:
-        """The user's line around a frame of torch; it stays where it is while the frame runs, unless that can yield."""
+        """The user's line around a frame of torch or Python; it stays while the frame runs, unless that can yield."""
         if top.around is not None:
             return top.around
         for frame in reversed(self.frames):
             if is_users(frame.globals.get("__name__", "")):
                 break
-        else:
-            frame = self.frames[0]
+        else:  # a module of torch's was compiled: the line of its own forward, else the one that calls a layer
+            names = [each.globals.get("__name__", "") for each in self.frames]
+            own = (each for each, name in zip(self.frames, names, strict=True) if not _is_plumbing(name))
+            calling = (each for each, name in zip(self.frames, names, strict=True) if name != CALLERS[0])
+            frame = next(own, next(calling, self.frames[0]))
         line = frame.code.line(frame.step - 1)
         if top.generator is None and frame is not top:
             top.around = line

@@ -355,9 +355,12 @@ def title(function: Value) -> str:
     """How a callable is named to the user."""
     if is_a(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return f"torch.ops.{function}"
-    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or type(function).__name__
+    named = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
+    name = str(named or type(function).__name__)
+    if name.startswith("pybind11_detail_function_record"):  # what pybind names a method of an object by
+        name = name.rpartition(".")[2]
     module = getattr(function, "__module__", None)
-    return f"{module}.{name}" if module and module != "builtins" else str(name)
+    return f"{module}.{name}" if module and module != "builtins" else name
 
 
 def refers_weakly(target: type | types.FunctionType) -> bool:
