@@ -8,6 +8,7 @@ from framefuse.lower import (  # noqa: F401  importing a family registers its ru
     casts,
     collectives,
     complex_rules,
+    composed,
     convolution,
     counted_shapes,
     creation,

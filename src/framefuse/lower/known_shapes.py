@@ -21,7 +21,7 @@ SAME = (
     "index_copy", "index_fill", "index_put", "bernoulli", "rand_like", "randn_like", "randint_like",
     "empty_like", "renorm", "i0", "bucketize", "msort", "put",
     "matrix_exp", "special.i0e", "special.i1", "special.i1e", "special.ndtr", "special.ndtri", "special.entr",
-    "local_response_norm", "gumbel_softmax",
+    "local_response_norm",
 )  # fmt: skip
 # Blocks of a window that a kernel joins, and of one with blocks of so many elements; measured on AVX-512, in eager's
 # speed: 400 elements every 160 (5 of 80) 0.5 by the library.
@@ -85,15 +85,6 @@ def mode(lo: Lowering, input: Node, dim: Value = -1, keepdim: bool = False, *, o
 @rule("median", "nanmedian")
 def median(lo: Lowering, input: Node, dim: Value = None, keepdim: bool = False, *, out: Value = None) -> Shapes:
     return Shapes(((),)) if dim is None else _reduced(lo, input, dim, keepdim)
-
-
-@rule("torch.trapezoid", "torch.trapz")
-def trapezoid(lo: Lowering, y: Node, x: Value = None, *, dx: Value = None, dim: Value = -1) -> Shapes:
-    if x is not None:
-        raise Unsupported("places of the samples")
-    axis = lo.axis(dim, len(y.shape))
-    lo.require("!=", y.shape[axis], expr(0), "samples")  # of none torch gives zeros without gradient
-    return Shapes(((*y.shape[:axis], *y.shape[axis + 1 :]),))
 
 
 @rule("multinomial")

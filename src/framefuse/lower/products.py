@@ -233,6 +233,8 @@ def addmm(
     lo.broadcast(shape, input.shape)
     if not by_blas(lo, left, right, input) or not isinstance(beta, (int, float)):
         return Shapes((shape,))
+    if beta == 0 and lo.differentiable:  # the input is not looked at, and has a gradient of zeros
+        return Shapes((shape,))
     result = matmul(lo, left, right)
     if not isinstance(result, Node):
         return result

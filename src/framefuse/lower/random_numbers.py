@@ -25,11 +25,13 @@ from framefuse.lower.rules import Shapes, Unsupported, register, rule
 ALPHA = 1.7580993408473766  # of SELU, as at::alpha_dropout has it
 
 
-def draw(lo: Lowering, fill: str, numbers: tuple[Scalar, ...], dtype: DType, shape: Shape, like: Node) -> Node:
+def draw(
+    lo: Lowering, fill: str, numbers: tuple[Scalar, ...], dtype: DType, shape: Shape, like: Node, by_rows: bool = False
+) -> Node:
     """A tensor of ``shape``, filled by the in-place method ``fill``. It lies in memory as eager's ``empty_like(like)``
     where it has that shape, else row-major: which element gets which number depends on that.
     """
-    order = lo.order_like(like) if shape == like.shape else tuple(range(len(shape)))
+    order = tuple(range(len(shape))) if by_rows or shape != like.shape else lo.order_like(like)
     target = Draw(fill, order, dtype.torch, like.device)
     return lo.draw(target, (shape, *numbers), dtype, shape, dense_strides(shape, order), like.device)
 

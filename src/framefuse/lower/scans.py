@@ -62,8 +62,9 @@ def _logarithms(lo: Lowering, input: Node, dim: Value, *, out: Value = None) -> 
     return lo.cast(lo.scan("logcumsumexp", wide, axis) if input.shape else wide, input.dtype)
 
 
+running_sum = _running("cumsum")
 register(("logcumsumexp",), "scans", _logarithms)
-for _name in ("cumsum", "cumprod"):
-    register((_name,), "scans", _running(_name))
+register(("cumsum",), "scans", running_sum)
+register(("cumprod",), "scans", _running("cumprod"))
 for _name in ("cummax", "cummin"):
     register((_name,), "scans", _extreme(_name))
