@@ -100,11 +100,6 @@ def float_power(lo: Lowering, input: Value, exponent: Value, *, out: Value = Non
     return power(lo, double(input), double(exponent))
 
 
-@rule("ldexp")
-def ldexp(lo: Lowering, input: Node, other: Node, *, out: Value = None) -> Node:
-    return mul(lo, input, power(lo, 2.0, other))
-
-
 @rule("cov")
 def cov(lo: Lowering, input: Node, *, correction: Value = 1, fweights: Value = None, aweights: Value = None) -> Node:
     """Of rows of observations: at::cov."""

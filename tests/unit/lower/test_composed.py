@@ -22,7 +22,6 @@ OURS = {
     "float_power": (lambda x: torch.float_power(x.abs() + 0.1, 1.7), lambda n: (randn(n, 3),)),
     "float_power of 2": (lambda x: torch.float_power(2, x), lambda n: (randn(n, 3),)),
     "float_power of integers": (lambda k: torch.float_power(k, 2), lambda n: (torch.arange(n),)),
-    "ldexp": (lambda x, k: torch.ldexp(x, k), lambda n: (randn(n, 3).double(), torch.randint(-3, 3, (3,)))),
     "cov": (lambda x: torch.cov(x), lambda n: (randn(n, 5),)),
     "cov of a line": (lambda x: x.cov(correction=0), lambda n: (randn(n),)),
     "cov of one variable": (lambda x: x.cov(), lambda n: (randn(1, n),)),
