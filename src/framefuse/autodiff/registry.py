@@ -44,6 +44,7 @@ ROWS: dict[str, Vjp] = {}
 DERIVED: dict[str, Vjp] = {}
 CALLS: dict[str, CallVjp] = {}
 WHEN: dict[str, Callable[[Node], bool]] = {}
+COMPLEX: dict[str, Callable[[Node], bool]] = {}
 
 
 def vjp(*names: str) -> Callable[[Vjp], Vjp]:
@@ -66,13 +67,18 @@ def vjp_derived(*names: str) -> Callable[[Vjp], Vjp]:
     return keep
 
 
-def vjp_call(*names: str, when: Callable[[Node], bool] | None = None) -> Callable[[CallVjp], CallVjp]:
-    """The rule of library calls of these names; only of those calls for which ``when`` says so."""
+def vjp_call(
+    *names: str, when: Callable[[Node], bool] | None = None, of_complex: Callable[[Node], bool] | None = None
+) -> Callable[[CallVjp], CallVjp]:
+    """The rule of library calls of these names; only of those calls for which ``when`` says so. Of calls on complex
+    numbers, it is that of those for which ``of_complex`` does.
+    """
 
     def keep(rule: CallVjp) -> CallVjp:
         CALLS.update(dict.fromkeys(names, rule))
-        if when is not None:
-            WHEN.update(dict.fromkeys(names, when))
+        for table, condition in ((WHEN, when), (COMPLEX, of_complex)):
+            if condition is not None:
+                table.update(dict.fromkeys(names, condition))
         return rule
 
     return keep
@@ -85,15 +91,22 @@ DIFFERENTIABLE_FORMS: dict[str, DifferentiableForm] = {}
 
 
 def has_rules(node: Node) -> bool:
-    """Whether the rules of a library call's name hold for it: they are about real numbers, but for those of the calls
-    that join and split complex ones, about operands that are read as they are, and some about some of the calls.
+    """Whether the rules of a library call's name hold for it: they are about real numbers, but for some and for those
+    of the calls that join and split complex ones, about operands that are read as they are, and some about some of the
+    calls.
     """
     when = WHEN.get(node.attr("name"))
     if node.attr("target") in (torch.complex, reals):
         return True
     if _casts(node):
         return False
-    return all(part.dtype.kind != "complex" for part in (node, *node.inputs)) and (when is None or when(node))
+    if any(part.dtype.kind == "complex" for part in (node, *node.inputs)):
+        when = COMPLEX.get(node.attr("name"), _never)
+    return when is None or when(node)
+
+
+def _never(node: Node) -> bool:
+    return False
 
 
 def _casts(node: Node) -> bool:

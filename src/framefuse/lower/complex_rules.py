@@ -388,6 +388,15 @@ def _matmul(c: Context, input: Value, other: Value) -> Complex:
     return _contracted(c, a, b, *WORDS[ranks])
 
 
+@for_complex(products.kron)
+def _kron(c: Context, input: Value, other: Value) -> Complex:
+    a, b = c.of(input), c.of(other)
+    one, two, sizes = products.crossed(c.lo, a.real, b.real)
+    first, second, _ = products.crossed(c.lo, a.imag, b.imag)
+    product = _times(c, Complex(one, first), Complex(two, second))
+    return Complex(c.lo.reshape(product.real, sizes), c.lo.reshape(product.imag, sizes))
+
+
 @for_complex(einsum.einsum)
 def _einsum(c: Context, equation: Value, *operands: Value) -> Complex:
     given = operands[0] if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else operands

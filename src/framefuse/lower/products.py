@@ -193,12 +193,17 @@ def kron(lo: Lowering, input: Node, other: Node, *, out: Value = None) -> Node:
     """Each element of one tensor times the whole other one."""
     if not input.dtype.is_float or input.dtype is not other.dtype:
         raise Unsupported("integers")
+    one, two, sizes = crossed(lo, input, other)
+    return lo.reshape(lo.compute(lambda a, b: a * b, one, two), sizes)
+
+
+def crossed(lo: Lowering, input: Node, other: Node) -> tuple[Node, Node, Shape]:
+    """Both operands of a Kronecker product, so that each element meets the whole other one; the result's sizes."""
     rank = max(len(input.shape), len(other.shape))
     left, right = lo.lead(input, rank), lo.lead(other, rank)
     one = lo.reshape(left, tuple(size for mine in left.shape for size in (mine, ONE)))
     two = lo.reshape(right, tuple(size for mine in right.shape for size in (ONE, mine)))
-    sizes = tuple(a * b for a, b in zip(left.shape, right.shape, strict=True))
-    return lo.reshape(lo.compute(lambda a, b: a * b, one, two), sizes)
+    return one, two, tuple(a * b for a, b in zip(left.shape, right.shape, strict=True))
 
 
 @rule("linear")

@@ -50,6 +50,11 @@ COMPLEX_CASES: dict[str, Program] = {
     "gate": lambda z, w, x: torch.einsum("ab,bc->ac", z[:, :2], w.conj()[:, 1:]),
     "gate by tensordot": lambda z, w, x: torch.tensordot(z[:, :2], w, dims=([1], [0])),
     "product of matrices": lambda z, w, x: (z * 2) @ w.mH,
+    "products of the library": lambda z, w, x: torch.kron(z, w) @ torch.kron(w, z).mH,
+    "many products of the library": lambda z, w, x: (lambda y: torch.stack([y, y * 2]) @ torch.stack([y.mH, y.mT]))(
+        torch.kron(z, w)
+    ),
+    "Kronecker products": lambda z, w, x: (torch.kron(z * 2, x), torch.kron(z[0], w.conj())),
     "constants": lambda z, w, x: torch.eye(3, dtype=z.dtype) * 2 + torch.ones_like(z)[0] + z.new_zeros(3) + z[0],
     "transposed": lambda z, w, x: z.t() * 2,
     "Fourier": lambda z, w, x: torch.fft.irfft(torch.fft.rfft(x * 2) * 1j, n=3).sin() + torch.fft.fftn(z * w).abs(),
@@ -119,6 +124,21 @@ def test_a_lone_product_is_torchs_own() -> None:
         product(*operands)
     text = str(framefuse.explain(product, *operands))
     assert "mul" in text and "kernel  x" not in text
+
+
+def test_products_of_matrices_are_trained_without_a_tape() -> None:
+    def program(angle: torch.Tensor) -> torch.Tensor:
+        turned = torch.exp(1j * angle)[:, None] * torch.eye(6)
+        return (turned @ turned.mH @ (turned + 1)).abs().sum()
+
+    compiled = framefuse.compile(program)
+    for _ in range(3):
+        angle = torch.randn(6, requires_grad=True)
+        expected = torch.autograd.grad(program(angle), angle)
+        torch.testing.assert_close(torch.autograd.grad(compiled(angle), angle), expected, rtol=1e-4, atol=1e-4)
+    (product,) = compiled_function(compiled).products
+    names = {getattr(target, "__name__", "") for target in product.stages.library_targets}
+    assert "matmul" in names and not any(name.endswith("_taped") for name in names)
 
 
 def test_a_circuit_is_kernels() -> None:

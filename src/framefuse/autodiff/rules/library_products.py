@@ -1,4 +1,4 @@
-"""Gradients of matrix products that stay with the library: those of 16-bit floats."""
+"""Gradients of matrix products that stay with the library: those of 16-bit floats and of complex numbers."""
 
 from __future__ import annotations
 
@@ -24,6 +24,18 @@ def times_transposed(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def transposed_times(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """The transpose of ``a`` times ``b``."""
     return a.mT @ b
+
+
+@inside
+def times_adjoint(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """``a`` times the adjoint of ``b``."""
+    return a @ b.mH
+
+
+@inside
+def adjoint_times(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The adjoint of ``a`` times ``b``."""
+    return a.mH @ b
 
 
 # How the matrices of the two lie: as they are (n) or transposed (t).
@@ -53,7 +65,16 @@ def linear(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> 
     return [by_operand.get(operand) for operand in node.inputs]
 
 
-@vjp_call("matmul", "__matmul__", "mm", "bmm")
+def _of_matrices(node: Node) -> bool:
+    """Whether both operands are as many matrices of complex numbers: kernels, which would sum, know none."""
+    two = len(node.inputs) == 2 and all(operand.dtype is node.dtype for operand in node.inputs)
+    if not two or len(node.attr("args")) != 2 or node.attr("kwargs"):
+        return False
+    left, right = (operand.shape for operand in node.inputs)
+    return len(left) > 1 and len(right) > 1 and left[:-2] == right[:-2]
+
+
+@vjp_call("matmul", "__matmul__", "mm", "bmm", of_complex=_of_matrices)
 def matmul(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> Sequence[Gradient] | None:
     args, ((_, g),) = arguments(node, "a b"), given.items()
     if args is None or len(node.inputs) != 2 or any(len(operand.shape) < 2 for operand in node.inputs):
@@ -66,14 +87,14 @@ def _of_product(
 ) -> Sequence[Gradient]:
     by_operand: dict[Node, Node] = {}
     shared = len(b.shape) == 2 and len(a.shape) > 2
-    batch = g.shape[:-2]
+    batch, is_complex = g.shape[:-2], g.dtype.kind == "complex"
     if need[0]:
-        by_operand[a] = _summed_to(builder, times_transposed, g, b, a, batch)
+        by_operand[a] = _summed_to(builder, times_adjoint if is_complex else times_transposed, g, b, a, batch)
     if need[1]:
         if shared:
             by_operand[b] = call(builder, transposed_times, (_rows(builder, a), _rows(builder, g)), like=b)
         else:
-            by_operand[b] = _summed_to(builder, transposed_times, a, g, b, batch)
+            by_operand[b] = _summed_to(builder, adjoint_times if is_complex else transposed_times, a, g, b, batch)
     return [by_operand.get(operand) for operand in node.inputs]
 
 
