@@ -54,6 +54,8 @@ COMPLEX_CASES: dict[str, Program] = {
     "many products of the library": lambda z, w, x: (lambda y: torch.stack([y, y * 2]) @ torch.stack([y.mH, y.mT]))(
         torch.kron(z, w)
     ),
+    "linear": lambda z, w, x: torch.nn.functional.linear(torch.kron(z, w), torch.kron(z, z), w.new_ones(4)),
+    "linear without a bias": lambda z, w, x: torch.nn.functional.linear(z, w),
     "Kronecker products": lambda z, w, x: (torch.kron(z * 2, x), torch.kron(z[0], w.conj())),
     "constants": lambda z, w, x: torch.eye(3, dtype=z.dtype) * 2 + torch.ones_like(z)[0] + z.new_zeros(3) + z[0],
     "transposed": lambda z, w, x: z.t() * 2,
@@ -129,7 +131,8 @@ def test_a_lone_product_is_torchs_own() -> None:
 def test_products_of_matrices_are_trained_without_a_tape() -> None:
     def program(angle: torch.Tensor) -> torch.Tensor:
         turned = torch.exp(1j * angle)[:, None] * torch.eye(6)
-        return (turned @ turned.mH @ (turned + 1)).abs().sum()
+        turned = turned @ turned.mH @ (turned + 1)
+        return torch.nn.functional.linear(turned, turned * 2, turned[0]).abs().sum()
 
     compiled = framefuse.compile(program)
     for _ in range(3):

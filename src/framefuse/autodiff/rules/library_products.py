@@ -38,6 +38,24 @@ def adjoint_times(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return a.mH @ b
 
 
+@inside
+def times_conjugate(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """``a`` times the conjugate of ``b``."""
+    return a @ b.conj()
+
+
+@inside
+def transposed_times_conjugate(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The transpose of ``a`` times the conjugate of ``b``."""
+    return a.mT @ b.conj()
+
+
+@inside
+def rows_summed(a: torch.Tensor) -> torch.Tensor:
+    """The sum of the rows of ``a``."""
+    return a.sum(0)
+
+
 # How the matrices of the two lie: as they are (n) or transposed (t).
 times_transposed.product = "nt"  # type: ignore[attr-defined]
 transposed_times.product = "tn"  # type: ignore[attr-defined]
@@ -48,12 +66,22 @@ def _rows(builder: Builder, node: Node) -> Node:
     return builder.reshape(node, (builder.count(node.shape[:-1]), node.shape[-1]))
 
 
-@vjp_call("linear")
+def _of_complex_rows(node: Node) -> bool:
+    """Whether all operands are complex, and what goes in is a matrix: kernels, which would make one, know none."""
+    args = arguments(node, "input weight bias=None")
+    if args is None or any(operand.dtype is not node.dtype for operand in node.inputs):
+        return False
+    return len(set(node.inputs)) == 2 + (args["bias"] is not None) and len(args["input"].shape) == 2
+
+
+@vjp_call("linear", of_complex=_of_complex_rows)
 def linear(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> Sequence[Gradient] | None:
     args, ((_, g),) = arguments(node, "input weight bias=None"), given.items()
     if args is None or len(args["weight"].shape) != 2 or len(set(node.inputs)) != 2 + (args["bias"] is not None):
         return None
     input, weight, bias = args["input"], args["weight"], args["bias"]
+    if g.dtype.kind == "complex":
+        return _of_complex(builder, node, input, weight, bias, g, need)
     rows = _rows(builder, g)
     by_operand: dict[Node, Node] = {}
     if need[node.inputs.index(input)]:
@@ -63,6 +91,18 @@ def linear(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> 
     if isinstance(bias, Node) and need[node.inputs.index(bias)]:
         by_operand[bias] = summed(builder, rows, (0,))
     return [by_operand.get(operand) for operand in node.inputs]
+
+
+def _of_complex(
+    builder: Builder, node: Node, input: Node, weight: Node, bias: Value, g: Node, need: Sequence[bool]
+) -> Sequence[Gradient]:
+    made: dict[Value, tuple[Value, tuple[Node, ...]]] = {
+        input: (times_conjugate, (g, weight)),
+        weight: (transposed_times_conjugate, (g, input)),
+        bias: (rows_summed, (g,)),
+    }
+    wanted = zip(node.inputs, need, strict=True)
+    return [call(builder, made[each][0], made[each][1], like=each) if asked else None for each, asked in wanted]
 
 
 def _of_matrices(node: Node) -> bool:
