@@ -171,3 +171,19 @@ def test_no_product_is_above_a_limit_that_was_measured_on_a_busy_machine(monkeyp
     count = len(measured)
     limits.arithmetic("cpu", torch.float32)
     assert len(measured) == count  # kept
+
+
+def test_calls_that_rest_from_compiled_code_are_measured_too():
+    fast = framefuse.compile(block)
+    x, w = torch.randn(5, 6), torch.randn(6, 7)
+    for _ in range(3):
+        fast(x, w)
+    dispatch = compiled_function(fast).dispatch
+    dispatch.weigh(2, 1000)  # as after a weighing that was lost
+    hits = dispatch.hits
+    fast(x, w)
+    assert dispatch.hits == hits
+    assert only(framefuse.profile(fast, x, w), "product").count == 1
+    for _ in range(3):
+        torch.testing.assert_close(fast(x + 1, w), block(x + 1, w))
+    assert dispatch.hits > hits
