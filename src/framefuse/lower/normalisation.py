@@ -111,10 +111,16 @@ def group_norm(
     else:
         away = lo.compute(lambda a: a * a, centred)
         squares = lo.reduce("sum", lo.reshape(away, by_group), axes, True)
-    scale = lo.compute(lambda s: e.rsqrt(s / count + eps), squares)
+
+    def inverse(s: Element) -> Element:
+        return e.rsqrt(s / count + eps)
+
+    scale = lo.compute(inverse, squares)
     given = [lo.cast(each, node.dtype) if each is not None else None for each in (weight, bias)]
     factors = [lo.resized(each, shape[1:2]) if each is not None else None for each in given]
     factor = by_channel(scale)
+    if weight is None and not lo.sums_squares(node):  # computed for each channel, so that a loop goes along them all
+        factor = lo.compute(inverse, by_channel(squares))
     if factors[0] is not None:
         factor = lo.compute(lambda s, w: s * w, factor, factors[0])
     result = lo.compute(lambda a, f: a * f, centred, wide(factor))

@@ -11,7 +11,7 @@ from framefuse.fuse.addressing.strided import Strides
 from framefuse.fuse.grouping.cells import Cell, Group
 from framefuse.fuse.grouping.coordinates import divided, loops_of
 from framefuse.fuse.grouping.small_tables import is_table
-from framefuse.fuse.grouping.work import NUMBER, Weight, points
+from framefuse.fuse.grouping.work import NUMBER, Weight, op_time, points
 from framefuse.fuse.setting import Setting
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Symbol
@@ -38,7 +38,7 @@ class Repeats:
             once = points(node, self.hints)
             repeated = self._visits(group, cell) - once
             again = group.tiles and repeated <= once and weight.loads <= costs.TWICE_LOADS[0]
-            most = costs.GPU_TWICE if again else costs.REPEATED
+            most = costs.GPU_TWICE if again else 0.0 if not group.tiles and _is_slow(node) else costs.REPEATED
             return repeated <= 0 or weight.time <= most or weight.time * repeated < costs.REPEATED_WORK
         if weight.loads == 0 and weight.time < costs.ANYWHERE:
             return True
@@ -137,3 +137,8 @@ class Repeats:
     def _visits(self, group: Group, cell: Cell) -> int:
         """How often a kernel evaluates the cell: once for each point of the loops down to the last that it needs."""
         return group.size_hint(loops_of(group, cell.index))
+
+
+def _is_slow(node: Node) -> bool:
+    """Whether an operation takes a CPU longer than to load what it gives."""
+    return TABLE[node.op].kind == "pointwise" and op_time(node) >= costs.CPU_REPEATED

@@ -82,7 +82,9 @@ def _window(call: Node, results: Sequence[Node], target: Target, hints: Mapping[
     price = moved * rate(costs.WINDOWS[call.attr("name")], target)
     if target.device == "cpu" and pictures:
         large, turned = costs.LARGE_NORM
-        if call.attr("name") == "batch_norm" and moved > large:
+        if call.attr("name") == "batch_norm" and pictures[0].dtype.size == 2:
+            price = moved * costs.SHORT_NORM
+        elif call.attr("name") == "batch_norm" and moved > large:
             price = moved * turned
         slow, even = costs.CPU_WINDOW_CHANNELS
         channels = estimate(pictures[0].shape[1], hints)

@@ -299,3 +299,14 @@ def _few_channels(name, weight):
     picture, given = b.input((2, weight[1], *[9] * (len(weight) - 2))), b.input(weight)
     call = b.node("library", (picture, given), (), picture.dtype, name=name)
     return movable_calls._has_few_channels(call, picture, given)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_batch_norm_of_16_bits_stays_contiguous(dtype):
+    """The library reads it by vectors there, and so it is not turned for the call and back."""
+    fast = framefuse.compile(lambda x: F.batch_norm(x, None, None, training=True))
+    for sizes in ((8, 16, 32, 32), (8, 16, 32, 32), (5, 18, 20, 20)):
+        x = torch.randn(sizes).to(dtype)
+        torch.testing.assert_close(fast(x), F.batch_norm(x, None, None, training=True))
+    items = compiled_function(fast).products[-1].stages.code.schedule.items
+    assert not any(isinstance(item, RunKernel) for item in items)
