@@ -51,7 +51,7 @@ def parts(builder: Builder, node: Node) -> Pair:
     if is_joined(node):
         call = node.inputs[0]
         return call.inputs[0], call.inputs[-1]
-    both = _in_memory(builder, node)
+    both = in_memory(builder, node)
     zeros, steps, shape = [ZERO] * len(node.shape), [1] * len(both.shape), (*node.shape, ONE)
     first, second = (builder.slice(both, (*zeros, place), steps, shape) for place in (0, 1))
     return builder.reshape(first, node.shape), builder.reshape(second, node.shape)
@@ -65,7 +65,7 @@ def is_joined(node: Node) -> bool:
     return len(call.attr("args")) == 2 and not call.attr("kwargs") and all(x.shape == node.shape for x in call.inputs)
 
 
-def _in_memory(builder: Builder, node: Node) -> Node:
+def in_memory(builder: Builder, node: Node) -> Node:
     """The memory of complex numbers as reals, with one more dimension of size 2."""
     shape = (*node.shape, ONE + ONE)
     attrs = _attrs(reals, SPLIT, (Arg(0),), (None,))

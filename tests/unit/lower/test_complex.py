@@ -15,6 +15,7 @@ from framefuse.lower import complex_clusters
 Program = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any]
 COMPLEX_CASES: dict[str, Program] = {
     "product": lambda z, w, x: z * w,
+    "product with a row": lambda z, w, x: (z * w[:1], w[:, :1].conj() * z.tan()),
     "with reals": lambda z, w, x: z * x + x - 2j * w,
     "from numbers": lambda z, w, x: 2j - z * (1 + 2j) + 1,
     "quotient": lambda z, w, x: z / w,
@@ -56,6 +57,10 @@ COMPLEX_CASES: dict[str, Program] = {
     ),
     "linear": lambda z, w, x: torch.nn.functional.linear(torch.kron(z, w), torch.kron(z, z), w.new_ones(4)),
     "linear without a bias": lambda z, w, x: torch.nn.functional.linear(z, w),
+    "linear over more dimensions": lambda z, w, x: torch.nn.functional.linear(
+        torch.stack([torch.kron(z, w), torch.kron(w, w)]), torch.kron(z, z), w.new_ones(4)
+    ),
+    "one matrix for many": lambda z, w, x: torch.stack([torch.kron(z, w), torch.kron(w, w)]) @ torch.kron(z, z).mH,
     "Kronecker products": lambda z, w, x: (torch.kron(z * 2, x), torch.kron(z[0], w.conj())),
     "constants": lambda z, w, x: torch.eye(3, dtype=z.dtype) * 2 + torch.ones_like(z)[0] + z.new_zeros(3) + z[0],
     "transposed": lambda z, w, x: z.t() * 2,
@@ -131,7 +136,7 @@ def test_a_lone_product_is_torchs_own() -> None:
 def test_products_of_matrices_are_trained_without_a_tape() -> None:
     def program(angle: torch.Tensor) -> torch.Tensor:
         turned = torch.exp(1j * angle)[:, None] * torch.eye(6)
-        turned = turned @ turned.mH @ (turned + 1)
+        turned = torch.view_as_complex(torch.view_as_real(turned @ turned.mH @ (turned + 1)).sin()) * turned
         return torch.nn.functional.linear(turned, turned * 2, turned[0]).abs().sum()
 
     compiled = framefuse.compile(program)

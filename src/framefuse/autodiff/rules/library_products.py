@@ -46,14 +46,20 @@ def times_conjugate(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @inside
 def transposed_times_conjugate(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The transpose of ``a`` times the conjugate of ``b``."""
-    return a.mT @ b.conj()
+    """The transpose of ``a``, all but its last dimension as one, times the conjugate of ``b`` alike."""
+    return a.flatten(0, -2).mT @ b.flatten(0, -2).conj()
+
+
+@inside
+def rows_adjoint_times(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The adjoint of ``a``, all but its last dimension as one, times ``b`` alike."""
+    return a.flatten(0, -2).mH @ b.flatten(0, -2)
 
 
 @inside
 def rows_summed(a: torch.Tensor) -> torch.Tensor:
-    """The sum of the rows of ``a``."""
-    return a.sum(0)
+    """The sum of ``a`` along all but its last dimension."""
+    return a.flatten(0, -2).sum(0)
 
 
 # How the matrices of the two lie: as they are (n) or transposed (t).
@@ -67,11 +73,11 @@ def _rows(builder: Builder, node: Node) -> Node:
 
 
 def _of_complex_rows(node: Node) -> bool:
-    """Whether all operands are complex, and what goes in is a matrix: kernels, which would make one, know none."""
+    """Whether all operands are complex, and there are rows."""
     args = arguments(node, "input weight bias=None")
     if args is None or any(operand.dtype is not node.dtype for operand in node.inputs):
         return False
-    return len(set(node.inputs)) == 2 + (args["bias"] is not None) and len(args["input"].shape) == 2
+    return len(set(node.inputs)) == 2 + (args["bias"] is not None) and len(args["input"].shape) > 1
 
 
 @vjp_call("linear", of_complex=_of_complex_rows)
@@ -106,12 +112,14 @@ def _of_complex(
 
 
 def _of_matrices(node: Node) -> bool:
-    """Whether both operands are as many matrices of complex numbers: kernels, which would sum, know none."""
+    """Whether both operands are as many matrices of complex numbers, or the second is one: kernels, which would sum,
+    know none.
+    """
     two = len(node.inputs) == 2 and all(operand.dtype is node.dtype for operand in node.inputs)
     if not two or len(node.attr("args")) != 2 or node.attr("kwargs"):
         return False
     left, right = (operand.shape for operand in node.inputs)
-    return len(left) > 1 and len(right) > 1 and left[:-2] == right[:-2]
+    return len(left) > 1 and (len(right) == 2 or (len(right) > 2 and left[:-2] == right[:-2]))
 
 
 @vjp_call("matmul", "__matmul__", "mm", "bmm", of_complex=_of_matrices)
@@ -131,7 +139,9 @@ def _of_product(
     if need[0]:
         by_operand[a] = _summed_to(builder, times_adjoint if is_complex else times_transposed, g, b, a, batch)
     if need[1]:
-        if shared:
+        if shared and is_complex:
+            by_operand[b] = call(builder, rows_adjoint_times, (a, g), like=b)
+        elif shared:
             by_operand[b] = call(builder, transposed_times, (_rows(builder, a), _rows(builder, g)), like=b)
         else:
             by_operand[b] = _summed_to(builder, adjoint_times if is_complex else transposed_times, a, g, b, batch)
