@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from framefuse.autodiff.library import arguments, call, inside
+from framefuse.autodiff.library import arguments, call, calls, inside, order_in
 from framefuse.autodiff.registry import Given, Gradient, vjp_call
 from framefuse.autodiff.rules.views import stretched, summed
 from framefuse.ir.builder import Builder
@@ -39,9 +39,27 @@ def adjoint_times(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 @inside
+def times_adjoint_by_columns(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The same with its columns in memory one behind the other."""
+    return (b.conj() @ a.mT).mT
+
+
+@inside
+def adjoint_times_by_columns(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The same with its columns in memory one behind the other."""
+    return (b.mT @ a.conj()).mT
+
+
+@inside
 def times_conjugate(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """``a`` times the conjugate of ``b``."""
     return a @ b.conj()
+
+
+@inside
+def times_conjugate_by_columns(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The same with its columns in memory one behind the other."""
+    return (b.mH @ a.mT).mT
 
 
 @inside
@@ -54,6 +72,12 @@ def transposed_times_conjugate(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor
 def rows_adjoint_times(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """The adjoint of ``a``, all but its last dimension as one, times ``b`` alike."""
     return a.flatten(0, -2).mH @ b.flatten(0, -2)
+
+
+@inside
+def rows_adjoint_times_by_columns(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The same with its columns in memory one behind the other."""
+    return (b.flatten(0, -2).mT @ a.flatten(0, -2).conj()).mT
 
 
 @inside
@@ -103,12 +127,20 @@ def _of_complex(
     builder: Builder, node: Node, input: Node, weight: Node, bias: Value, g: Node, need: Sequence[bool]
 ) -> Sequence[Gradient]:
     made: dict[Value, tuple[Value, tuple[Node, ...]]] = {
-        input: (times_conjugate, (g, weight)),
         weight: (transposed_times_conjugate, (g, input)),
         bias: (rows_summed, (g,)),
     }
-    wanted = zip(node.inputs, need, strict=True)
-    return [call(builder, made[each][0], made[each][1], like=each) if asked else None for each, asked in wanted]
+    gradients: list[Gradient] = []
+    for operand, asked in zip(node.inputs, need, strict=True):
+        if not asked:
+            gradients.append(None)
+        elif operand is input:
+            ways = times_conjugate, times_conjugate_by_columns
+            gradients.append(_lying(builder, node, input, (g, weight), ways))
+        else:
+            target, operands = made[operand]
+            gradients.append(call(builder, target, operands, like=operand))
+    return gradients
 
 
 def _of_matrices(node: Node) -> bool:
@@ -136,16 +168,32 @@ def _of_product(
     by_operand: dict[Node, Node] = {}
     shared = len(b.shape) == 2 and len(a.shape) > 2
     batch, is_complex = g.shape[:-2], g.dtype.kind == "complex"
+    if is_complex:
+        second = adjoint_times, adjoint_times_by_columns
+        if shared:
+            second = rows_adjoint_times, rows_adjoint_times_by_columns
+        targets = (times_adjoint, times_adjoint_by_columns), second
+        sides = zip((a, b), ((g, b), (a, g)), targets, need, strict=True)
+        by_operand = {x: _lying(builder, node, x, both, ways) for x, both, ways, wanted in sides if wanted}
+        return [by_operand.get(operand) for operand in node.inputs]
     if need[0]:
-        by_operand[a] = _summed_to(builder, times_adjoint if is_complex else times_transposed, g, b, a, batch)
+        by_operand[a] = _summed_to(builder, times_transposed, g, b, a, batch)
     if need[1]:
-        if shared and is_complex:
-            by_operand[b] = call(builder, rows_adjoint_times, (a, g), like=b)
-        elif shared:
+        if shared:
             by_operand[b] = call(builder, transposed_times, (_rows(builder, a), _rows(builder, g)), like=b)
         else:
-            by_operand[b] = _summed_to(builder, adjoint_times if is_complex else transposed_times, a, g, b, batch)
+            by_operand[b] = _summed_to(builder, transposed_times, a, g, b, batch)
     return [by_operand.get(operand) for operand in node.inputs]
+
+
+def _lying(
+    builder: Builder, node: Node, operand: Node, both: tuple[Node, Node], ways: tuple[Value, Value]
+) -> Node:
+    """The gradient of one operand, which eager makes to lie as the operand does where that is a matrix."""
+    order = order_in(builder, node, operand)
+    by_columns = order == (1, 0)
+    lies = [order] if by_columns else None
+    return calls(builder, ways[by_columns], both, [((), operand.dtype, operand.shape)], given=lies)[0]
 
 
 def _summed_to(builder: Builder, target: Value, left: Node, right: Node, operand: Node, batch: Value) -> Node:
