@@ -53,7 +53,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "kernels": {"measuring", "few_forms", "tuning", "variants", "behind"},
         "programs": set(),
         "calls": {"programs"},
-        "backward": {"ambient", "behind"},
+        "backward": {"ambient", "behind", "programs"},
         "graph_as_trace": {"ambient"},
         "captured_passes": {"graph_as_trace"},
         "examples": set(),

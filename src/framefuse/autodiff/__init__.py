@@ -5,9 +5,9 @@ from framefuse.autodiff.halves import backward_graph, differentiable_graph, halv
 from framefuse.autodiff.joint import carrying
 from framefuse.autodiff.rebuild import without_marks
 from framefuse.autodiff.tapes import is_taped, is_vjp, unheard
-from framefuse.autodiff.undefined import has_custom_calls, undefined
+from framefuse.autodiff.undefined import undefined
 
 __all__ = [
-    "backward_graph", "carrying", "differentiable_graph", "halves", "has_custom_calls", "is_taped", "is_vjp", "reads",
+    "backward_graph", "carrying", "differentiable_graph", "halves", "is_taped", "is_vjp", "reads",
     "undefined", "unheard", "with_kept_moments", "without_marks",
 ]  # fmt: skip

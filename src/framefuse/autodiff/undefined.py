@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from framefuse.autodiff.reverse import flows
-from framefuse.ir.custom_calls import CustomCall, Ran
+from framefuse.ir.custom_calls import CustomCall, Ran, custom_call
 from framefuse.ir.derivative import Piece
 from framefuse.ir.graph import Arg, Node
-from framefuse.ir.values import Value
-
-
-def has_custom_calls(piece: Piece) -> bool:
-    """Whether gradients of the piece go through backwards of users."""
-    return any(_custom(node) is not None for node in piece.primal.nodes)
 
 
 def undefined(piece: Piece, came: Sequence[bool], ran: Iterable[Ran]) -> list[int]:
@@ -33,14 +27,9 @@ def undefined(piece: Piece, came: Sequence[bool], ran: Iterable[Ran]) -> list[in
     return [number for number, place in enumerate(piece.primal.differentiable) if inputs[place] not in reached]
 
 
-def _custom(node: Node) -> CustomCall | None:
-    target: Value = node.attr("target") if node.op == "library" else None
-    return target if isinstance(target, CustomCall) else None
-
-
 def _onto(node: Node, absent: dict[CustomCall, frozenset[int]]) -> list[Node]:
     """The operands to which a gradient of the node goes."""
-    call = _custom(node)
+    call = custom_call(node)
     if call is None:
         return [operand for number, operand in enumerate(node.inputs) if flows(node, number)]
     _, operands, _ = node.attr("args")

@@ -4,36 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import torch
 
 from framefuse import _native
-from framefuse.autodiff import (
-    backward_graph,
-    carrying,
-    differentiable_graph,
-    has_custom_calls,
-    is_taped,
-    is_vjp,
-    reads,
-    undefined,
-    unheard,
-)
 from framefuse.capture.recording.mode_stack import outside_modes
 from framefuse.capture.recording.saved import unreached
 from framefuse.capture.recording.state import global_state
 from framefuse.capture.recording.tensors import keys_of
-from framefuse.codegen.python import compile_graph
 from framefuse.driver import behind
 from framefuse.driver.ambient import as_recorded
+from framefuse.driver.programs.backwards import Place
 from framefuse.errors import CompilerBug, Reason, Stop
 from framefuse.ir.builder import Shape
 from framefuse.ir.collector import collector_paused
-from framefuse.ir.custom_calls import Ran
+from framefuse.ir.custom_calls import Ran, custom_call
 from framefuse.ir.derivative import Backward, Case, Halves, Holder, Piece, Saved
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec
 from framefuse.ir.graph import Graph, Node, Output
+from framefuse.ir.late_imports import later
 from framefuse.ir.numbers import Symbol, expr
 from framefuse.ir.rename import rebuilt
 from framefuse.ir.strides import dense_order, dense_strides
@@ -41,6 +32,29 @@ from framefuse.ir.trace import Build, Ref, Trace
 from framefuse.ir.values import Value
 from framefuse.runtime.derivative import LIMIT, Compiled, Derivative, Form, Gradients, Values
 from framefuse.runtime.recorded_call import Pending, Product
+
+if TYPE_CHECKING:
+    from framefuse.autodiff import (
+        backward_graph,
+        carrying,
+        differentiable_graph,
+        is_taped,
+        is_vjp,
+        reads,
+        undefined,
+        unheard,
+    )
+    from framefuse.codegen.python import compile_graph
+else:  # a backward that an earlier process kept needs none of them
+    backward_graph = later("framefuse.autodiff", "backward_graph")
+    carrying = later("framefuse.autodiff", "carrying")
+    differentiable_graph = later("framefuse.autodiff", "differentiable_graph")
+    is_taped = later("framefuse.autodiff", "is_taped")
+    is_vjp = later("framefuse.autodiff", "is_vjp")
+    reads = later("framefuse.autodiff", "reads")
+    undefined = later("framefuse.autodiff", "undefined")
+    unheard = later("framefuse.autodiff", "unheard")
+    compile_graph = later("framefuse.codegen.python", "compile_graph")
 
 SAVED, TANGENTS, NUMBERS, WANTED = (Source("arg", None, place) for place in range(4))
 
@@ -151,18 +165,22 @@ def _by_storage(entries: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
 
 
 def derivatives(
-    halves: Halves, trace: Trace, compile: Compile, report: Callable[[Exception], Reason], patience: float | None
-) -> tuple[Derivative, ...]:
-    """The places in autograd of the graph that was cut in ``halves``; ``report`` gets the compiler's own faults. Calls
-    wait for their code, or for so many seconds of ``patience``.
+    halves: Halves, trace: Trace, key: str | None, compile: Compile, report: Callable[[Exception], Reason],
+    patience: float | None,
+) -> tuple[Derivative, ...]:  # fmt: skip
+    """The places in autograd of the graph that was cut in ``halves``, and is kept on disk under ``key``; ``report``
+    gets the compiler's own faults. Calls wait for their code, or for so many seconds of ``patience``.
     """
-    cases = [_Cases(piece, trace, compile, report) for piece in halves.pieces]
+    cases = [
+        _Cases(piece, trace, compile, report, None if key is None else Place(key, number, piece))
+        for number, piece in enumerate(halves.pieces)
+    ]
     return tuple(
         Derivative(
             each.piece, trace.line, each.compile, each.reference, each.reads,
             _node_names(each.piece, halves.forward, trace), _met(each.piece, halves.forward, trace),
             None if patience is None else each.hand_over, patience or 0.0,
-            each.undefined if has_custom_calls(each.piece) else None,
+            each.undefined if any(custom_call(node) is not None for node in each.piece.primal.nodes) else None,
         )
         for each in cases
     )  # fmt: skip
@@ -176,6 +194,7 @@ class _Cases:
     trace: Trace
     stages: Compile
     report: Callable[[Exception], Reason]
+    place: Place | None  # where their graphs are kept
     plain: dict[Value, tuple[Backward, Reference]] = field(default_factory=dict)  # by how the values lie, uncompiled
 
     def compile(self, values: Values, again: bool) -> Compiled:
@@ -275,14 +294,19 @@ class _Cases:
         kept = piece.roots if again else piece.saved
         strides = [_lies(entry, tensor) for entry, tensor in zip(kept, given, strict=True)]
         if not again:
-            return backward_graph(piece, case, strides)
+            backward = None if self.place is None else self.place.found(case, strides)
+            if backward is None:
+                backward = backward_graph(piece, case, strides)
+                if self.place is not None:
+                    self.place.keep(case, strides, backward)
+            return backward
         backward = differentiable_graph(piece, case, strides)
         tensors = [*(given[place] for place in backward.saved), *(tangents[place] for place in backward.tangents)]
         needing = [place for place, tensor in enumerate(tensors) if tensor.requires_grad]
         graph = backward.graph
         if needing:
             names = {str(name): value for name, value in zip(piece.numbers, values[2], strict=True)}
-            taped = [is_taped(kept[place].node) for place in backward.saved] + [False] * len(backward.tangents)
+            taped = _taped(kept, backward)
             tried = [t if tape or not t.requires_grad else unheard(t) for t, tape in zip(tensors, taped, strict=True)]
             graph = with_cuts(graph, tried, names)
         return replace(backward, graph=carrying(graph, needing))
@@ -297,7 +321,7 @@ class _Cases:
         places += [Source("item", TANGENTS, place) for place in backward.tangents]
         tensors = [*(given[place] for place in backward.saved), *(tangents[place] for place in backward.tangents)]
         kept = self.piece.roots if again else self.piece.saved
-        taped = [is_taped(kept[place].node) for place in backward.saved] + [False] * len(backward.tangents)
+        taped = _taped(kept, backward)
         inputs = tuple(
             Input(number, source, self.spec(number, tensor, graph, again, taped[number]))
             for number, (source, tensor) in enumerate(zip(places, tensors, strict=True))
@@ -359,6 +383,12 @@ class _Cases:
             if order is not None and dense_strides(node.shape, order) == strides:
                 return order
         return None
+
+
+def _taped(kept: Sequence[Saved], backward: Backward) -> list[bool]:
+    """Which inputs of a case's graph are parts of tapes."""
+    nodes = [kept[place].node for place in backward.saved]
+    return [*(node.op == "result" and is_taped(node) for node in nodes), *(False for _ in backward.tangents)]
 
 
 def _lies(entry: Saved, tensor: torch.Tensor | None) -> Shape:

@@ -128,6 +128,7 @@ def _run(
         seconds["capture"] = time.perf_counter() - start
         start = time.perf_counter()
     place = known or (program(stages, options) if keeps_by(passes) else None)
+    stages.key = place.key if place is not None else None
     filled = place.fill(stages) if place is not None else frozenset()
     if place is not None:
         seconds["cache"] = time.perf_counter() - start
@@ -352,9 +353,9 @@ def _guards(
 
 
 def _derivatives(
-    halves: Halves | None, trace: Trace, case_passes: tuple[Pass, ...], options: Options
+    halves: Halves | None, trace: Trace, key: str | None, case_passes: tuple[Pass, ...], options: Options
 ) -> tuple[Derivative, ...]:
-    """The places in autograd of a graph; ``case_passes`` compile each case of a backward."""
+    """The places in autograd of a graph that is kept under ``key``; ``case_passes`` compile each case of a backward."""
     if halves is None:
         return ()
     latest: Compilation | None = None  # of the case that is compiled last, for a report of what failed on it
@@ -371,7 +372,7 @@ def _derivatives(
     alone = options.fullgraph or options.verify or any(map(registered.passes_of, registered.STAGES))
     patience = None if alone or not keeps_by(case_passes) else options.patience
     return places_in_autograd(
-        halves, trace, compile, lambda error: report_bug(error, trace.line, options, latest), patience
+        halves, trace, key, compile, lambda error: report_bug(error, trace.line, options, latest), patience
     )
 
 
@@ -391,8 +392,10 @@ def _from_trace(*code: Pass) -> tuple[Pass, ...]:
     goes the same way from its graph on.
     """
 
-    def derivatives(halves: Halves | None, trace: Trace, options: Options) -> tuple[Derivative, ...]:
-        return _derivatives(halves, trace, case, options)
+    def derivatives(
+        halves: Halves | None, trace: Trace, key: str | None, options: Options
+    ) -> tuple[Derivative, ...]:
+        return _derivatives(halves, trace, key, case, options)
 
     halves = (Pass("autodiff", _halves, "halves"), Pass("autodiff", _forward, "graph"))
     rest = (

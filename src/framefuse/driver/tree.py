@@ -71,7 +71,7 @@ def compiler(passes: tuple[Pass, ...]) -> Compiler:
     connect()
     CustomBackward.run = staticmethod(_own_backward)
     LocalStep.compile = staticmethod(_own_step)
-    check_order(passes, frozenset(("trace", "bound", "rewritten", "kept")))
+    check_order(passes, frozenset(("trace", "bound", "rewritten", "kept", "key")))
     return _Compiler(passes)
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch.autograd.function import FunctionCtx
 
+from framefuse.ir.graph import Node
 from framefuse.ir.values import Value
 
 NAME = "custom_function"  # of the calls in traces and graphs
@@ -176,6 +177,12 @@ class CustomBackward:
     @property
     def __name__(self) -> str:
         return f"{self.call.function.__name__}_backward"
+
+
+def custom_call(node: Node) -> CustomCall | None:
+    """The custom autograd function that a node calls, if it is such a call."""
+    target: Value = node.attr("target") if node.op == "library" else None
+    return target if isinstance(target, CustomCall) else None
 
 
 def backward_of(function: type[torch.autograd.Function]) -> Callable[..., Value]:

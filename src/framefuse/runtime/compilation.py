@@ -37,7 +37,8 @@ class Compilation:
     A field without a default is not there before its pass has run: :attr:`made` names those that are. What only one way
     of compiling makes has a default: ``captured``, ``examples`` and ``callable`` are another backend's. ``bound`` and
     ``examples`` are the values of the recorded call, ``kept`` its guards of an earlier process: they are dropped at the
-    end; a case of a backward pass has none, and begins with its ``lowered`` graph.
+    end; a case of a backward pass has none, and begins with its ``lowered`` graph. ``key`` is that under which the
+    program is kept on disk, if it is.
     """
 
     trace: Trace
@@ -51,6 +52,7 @@ class Compilation:
     planned: Schedule | None = None
     code: GraphCode | None = None
     kept: KeptGuards | None = None
+    key: str | None = None
     assumptions: Assumptions = field(init=False)
     guards: Guards = field(init=False)
     derivatives: tuple[Derivative, ...] = ()
@@ -60,8 +62,8 @@ class Compilation:
 
     @property
     def made(self) -> tuple[str, ...]:
-        """The names of what is there, in the order of the fields."""
-        values = ((each.name, getattr(self, each.name, None)) for each in fields(self))
+        """The names of what is there, in the order of the fields; a ``key`` is no stage's."""
+        values = ((each.name, getattr(self, each.name, None)) for each in fields(self) if each.name != "key")
         return tuple(name for name, value in values if value is not None and value != ())
 
     @property

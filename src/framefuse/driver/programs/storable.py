@@ -10,15 +10,15 @@ from framefuse.ir.loops import nodes
 # Dataclasses, written as the fields that their makers take. Equal ones may become one object but those of IDENTITY.
 CLASSES: tuple[type, ...] = (
     comparisons.Relation, comparisons.RealRelation, derivative.Saved, derivative.Holder, derivative.Hold,
-    derivative.Given, derivative.Piece, derivative.Halves, facts.TensorSpec, facts.GlobalState, facts.Fact, facts.Input,
-    facts.Assumptions, graph.Node, graph.Arg, graph.Output, graph.Part, graph.Write, graph.Late, graph.Graph,
-    numbers.Floordiv, numbers.Modulo, numbers.Minimum, numbers.Maximum, numbers.Real, numbers.Whole, schedule.Memory,
-    schedule.RunKernel, schedule.RunMatmul, schedule.RunCall, schedule.Positions, schedule.Allocate, schedule.Release,
-    schedule.Commit, schedule.Offer, schedule.Schedule, source.Line, trace.Ref, trace.TensorMeta, trace.Call,
-    trace.Build, trace.Effect, trace.Holder, trace.Autograd, trace.Trace, nodes.Buffer, nodes.Number, nodes.Load,
-    nodes.Const, nodes.Scalar, nodes.Index, nodes.Apply, nodes.Local, nodes.Let, nodes.Accumulator, nodes.Accumulate,
-    nodes.Store, nodes.AtomicAdd, nodes.Scratch, nodes.Check, nodes.Loop, nodes.Product, nodes.Kernel,
-    native_warnings.WarningPlace, native_warnings.Telling,
+    derivative.Given, derivative.Piece, derivative.Halves, derivative.Backward, facts.TensorSpec, facts.GlobalState,
+    facts.Fact, facts.Input, facts.Assumptions, graph.Node, graph.Arg, graph.Output, graph.Part, graph.Write,
+    graph.Late, graph.Graph, numbers.Floordiv, numbers.Modulo, numbers.Minimum, numbers.Maximum, numbers.Real,
+    numbers.Whole, schedule.Memory, schedule.RunKernel, schedule.RunMatmul, schedule.RunCall, schedule.Positions,
+    schedule.Allocate, schedule.Release, schedule.Commit, schedule.Offer, schedule.Schedule, source.Line, trace.Ref,
+    trace.TensorMeta, trace.Call, trace.Build, trace.Effect, trace.Holder, trace.Autograd, trace.Trace,
+    nodes.Buffer, nodes.Number, nodes.Load, nodes.Const, nodes.Scalar, nodes.Index, nodes.Apply, nodes.Local,
+    nodes.Let, nodes.Accumulator, nodes.Accumulate, nodes.Store, nodes.AtomicAdd, nodes.Scratch, nodes.Check,
+    nodes.Loop, nodes.Product, nodes.Kernel, native_warnings.WarningPlace, native_warnings.Telling,
 )  # fmt: skip
 # The same of the stages and of rare calls, by module: few programs hold one, and the others need not import it.
 OF_STAGES: dict[str, tuple[str, ...]] = {

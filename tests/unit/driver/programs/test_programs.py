@@ -11,6 +11,7 @@ import torch
 
 import framefuse
 from framefuse.codegen.disk_cache import DiskCache
+from framefuse.driver import backward
 from framefuse.driver.programs import fingerprint, later, programs
 from framefuse.ir.plan_printer import plan_text
 from framefuse.ir.printer import graph_text
@@ -64,7 +65,7 @@ def test_lines_of_a_found_program_are_those_of_this_recording(shelf):
     assert found and found <= sites
 
 
-def test_training_is_found_forward_and_backward(shelf):
+def test_training_is_found_forward_and_backward(shelf, monkeypatch):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.LayerNorm(16), torch.nn.Linear(16, 4))
 
@@ -82,6 +83,35 @@ def test_training_is_found_forward_and_backward(shelf):
             torch.testing.assert_close(gradients(fast, x, y), gradients(model, x, y))
         assert framefuse.explain(fast).hits >= 2
         assert len(shelf.found) >= 2 and all(found is bool(turn) for found in shelf.found), shelf.found
+        shelf.kept()
+        monkeypatch.setattr(backward, "backward_graph", lambda *given: pytest.fail("a graph that was kept"))
+
+
+def test_backwards_of_parts_and_of_other_shapes_are_kept_apart(shelf):
+    """Two heads of which one is asked, gradients that lie otherwise, and inputs that want none."""
+
+    def heads(x, w):
+        y = torch.tanh(x @ w)
+        return y.sin() * 2, y.exp().sum(0)
+
+    def gradients(run, asked, turned, wants):
+        x, w = torch.randn(4, 3).requires_grad_(wants), torch.randn(3, 5).requires_grad_()
+        results = run(x, w)
+        given = [torch.randn(4, 5), torch.randn(5)]
+        if turned:
+            given[0] = given[0].t().contiguous().t()
+        torch.autograd.backward([results[place] for place in asked], [given[place] for place in asked])
+        return w.grad, x.grad
+
+    ways = [((0, 1), False, True), ((0,), True, True), ((1,), False, True), ((0, 1), True, False), ((0,), False, True)]
+    for _ in range(2):
+        fast = shelf.compile(heads)
+        for number, way in enumerate(ways * 2):
+            torch.manual_seed(number)
+            found = gradients(fast, *way)
+            torch.manual_seed(number)
+            torch.testing.assert_close(found, gradients(heads, *way))
+        assert framefuse.explain(fast).hits >= len(ways)
         shelf.kept()
 
 
@@ -378,7 +408,8 @@ def test_a_second_process_finds_what_the_first_made(tmp_path):
 def test_eight_processes_at_once_share_a_folder(tmp_path):
     assert {word for answer in processes(tmp_path, 8) for word in answer} <= {"made", "found"}
     kept = DiskCache(tmp_path / "user" / "framefuse" / "programs")
-    assert len(kept.names()) == 2 and all(kept.read(name) is not None for name in kept.names())
+    # The program of the call, that of its backward, and the graph that this begins with.
+    assert len(kept.names()) == 3 and all(kept.read(name) is not None for name in kept.names())
     assert processes(tmp_path, 1) == [["found", "found"]]
 
 
