@@ -176,7 +176,7 @@ def _kind(call: Node, picture: Node, weight: Node, target: Target, trains: bool)
         return costs.CONVOLUTION[_grouped_kind(weight, points, trains)]
     if not _is_point(weight):
         few = target.device != "cpu" and not trains and _has_few_channels(call, picture, weight)
-        return costs.CONVOLUTION["few channels" if few else "plain"]
+        return costs.CONVOLUTION["few channels" if few else "plain of float16" if picture.dtype is FLOAT16 else "plain"]
     return costs.CONVOLUTION["product" if picture.dtype is FLOAT32 else "narrow product"]
 
 

@@ -310,3 +310,18 @@ def test_batch_norm_of_16_bits_stays_contiguous(dtype):
         torch.testing.assert_close(fast(x), F.batch_norm(x, None, None, training=True))
     items = compiled_function(fast).products[-1].stages.code.schedule.items
     assert not any(isinstance(item, RunKernel) for item in items)
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_small_convolutions_of_float16_lie_channels_last(norm):
+    """Contiguous ones take the library point by point, beside which any copy is cheap."""
+
+    def program(x, weight):
+        y = F.conv2d(x, weight, padding=1)
+        return F.batch_norm(y, None, None, training=True).relu() if norm else y.relu()
+
+    fast = framefuse.compile(program)
+    for count in (2, 2, 3):
+        x, weight = torch.randn(count, 16, 12, 12).half(), torch.randn(16, 16, 3, 3).half()
+        torch.testing.assert_close(fast(x, weight), program(x, weight), rtol=1e-2, atol=1e-2)
+    assert channels_last(compiled_function(fast).products[-1].stages.code.schedule)
