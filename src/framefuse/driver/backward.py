@@ -195,6 +195,7 @@ class _Cases:
     stages: Compile
     report: Callable[[Exception], Reason]
     place: Place | None  # where their graphs are kept
+    names: set[str] = field(default_factory=set)  # of those that were asked for there
     plain: dict[Value, tuple[Backward, Reference]] = field(default_factory=dict)  # by how the values lie, uncompiled
 
     def compile(self, values: Values, again: bool) -> Compiled:
@@ -294,12 +295,7 @@ class _Cases:
         kept = piece.roots if again else piece.saved
         strides = [_lies(entry, tensor) for entry, tensor in zip(kept, given, strict=True)]
         if not again:
-            backward = None if self.place is None else self.place.found(case, strides)
-            if backward is None:
-                backward = backward_graph(piece, case, strides)
-                if self.place is not None:
-                    self.place.keep(case, strides, backward)
-            return backward
+            return self.differentiated(case, strides)
         backward = differentiable_graph(piece, case, strides)
         tensors = [*(given[place] for place in backward.saved), *(tangents[place] for place in backward.tangents)]
         needing = [place for place, tensor in enumerate(tensors) if tensor.requires_grad]
@@ -310,6 +306,20 @@ class _Cases:
             tried = [t if tape or not t.requires_grad else unheard(t) for t, tape in zip(tensors, taped, strict=True)]
             graph = with_cuts(graph, tried, names)
         return replace(backward, graph=carrying(graph, needing))
+
+    def differentiated(self, case: Case, strides: list[Shape]) -> Backward:
+        """The graph of a case whose gradients are not differentiated, from disk where it is: one of the first, since
+        what comes to lie in ever other ways is computed uncompiled.
+        """
+        name = None if self.place is None else self.place.name(case, strides)
+        if self.place is None or name is None or (name not in self.names and len(self.names) >= LIMIT):
+            return backward_graph(self.piece, case, strides)
+        self.names.add(name)
+        backward = self.place.found(name)
+        if backward is None:
+            backward = backward_graph(self.piece, case, strides)
+            self.place.keep(name, backward)
+        return backward
 
     # ---- the trace of a case -----------------------------------------------------------------------------------------
 

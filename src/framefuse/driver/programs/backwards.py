@@ -25,23 +25,28 @@ class Place:
     number: int
     piece: Piece
 
-    def found(self, case: Case, strides: list[Shape]) -> Backward | None:
-        """What an earlier process made for the case, with its saved values lying so; None where nothing is kept."""
-        data = programs.PROCESS.read(self._name(case, strides))
+    def name(self, case: Case, strides: list[Shape]) -> str:
+        """That of the graph for the case, with the saved values lying so."""
+        asked = (self.number, case.tangents, case.wanted, strides)
+        return hashlib.sha256(f"{self.key}\0{asked!r}".encode()).hexdigest()
+
+    def found(self, name: str) -> Backward | None:
+        """What an earlier process made; None where nothing is kept."""
+        data = programs.PROCESS.read(name)
         if data is None:
             return None
         try:
             sites = self._sites()
             backward = read(data, lambda parts: sites[parts[0]] if len(parts) == 1 else function(*parts))
+            assert isinstance(backward, Backward)
         except Exception as error:  # what was written cannot be read here: it is made anew
             logger.debug("a kept backward could not be read: %s: %s", type(error).__name__, error)
             return None
-        assert isinstance(backward, Backward)
         return backward
 
-    def keep(self, case: Case, strides: list[Shape], backward: Backward) -> None:
+    def keep(self, name: str, backward: Backward) -> None:
         """Has it written soon; nothing where a part of it cannot be."""
-        later.PROCESS.put(functools.partial(_keep, self._name(case, strides), backward, self._sites()))
+        later.PROCESS.put(functools.partial(_keep, name, backward, self._sites()))
 
     def _sites(self) -> list[Site]:
         """The instructions of the program that the piece's nodes and relations come from, in their order: those of a
@@ -50,10 +55,6 @@ class Place:
         graph = self.piece.primal
         lines = [*(node.line for node in graph.nodes), *(relation.line for relation in graph.relations)]
         return list(dict.fromkeys(line.site for line in lines if line is not None and line.site is not None))
-
-    def _name(self, case: Case, strides: list[Shape]) -> str:
-        asked = (self.number, case.tangents, case.wanted, strides)
-        return hashlib.sha256(f"{self.key}\0{asked!r}".encode()).hexdigest()
 
 
 def _keep(name: str, backward: Backward, sites: list[Site]) -> None:

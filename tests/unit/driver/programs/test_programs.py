@@ -115,6 +115,18 @@ def test_backwards_of_parts_and_of_other_shapes_are_kept_apart(shelf):
         shelf.kept()
 
 
+def test_no_more_backwards_are_kept_than_are_compiled(shelf):
+    """Gradients that are parts of ever wider ones lie otherwise at each call."""
+    fast = shelf.compile(lambda x: (x * 2).sin())
+    kept = []
+    for width in range(1, 41):
+        x, y = torch.randn(4, 6, requires_grad=True), torch.randn(4, width)
+        (torch.cat([fast(x), y], 1) ** 2).sum().backward()
+        torch.testing.assert_close(x.grad, 4 * (x * 2).sin() * (x * 2).cos())
+        kept.append(len(shelf.kept()))
+    assert kept[10] > kept[4] and kept[-1] == kept[35]
+
+
 def test_random_numbers_are_eagers_from_a_found_program(shelf):
     def dropped(x):
         return torch.nn.functional.dropout(x * 2, 0.5) + torch.rand(3)
