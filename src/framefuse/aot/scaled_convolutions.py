@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from framefuse.ir.graph import Arg, Graph, Node
 from framefuse.ir.numbers import Expr, expr
-from framefuse.ir.ops import CREATE, POINTWISE, TABLE, VIEW
+from framefuse.ir.ops import CREATE, ELEMENTWISE, TABLE, VIEW
 from framefuse.ir.rename import rebuilt
 
 CONVOLUTIONS = {"conv1d": 1, "conv2d": 2}  # with how many dimensions a window has
@@ -61,7 +61,7 @@ def _fixed(graph: Graph) -> set[Node]:
     """
     fixed: set[Node] = set()
     for node in graph.nodes:
-        plain = TABLE[node.op].kind in (POINTWISE, CREATE, VIEW)
+        plain = TABLE[node.op].kind in (*ELEMENTWISE, CREATE, VIEW)
         if node.op == "input":
             plain = len(node.shape) != 2 and sum(size != ONE for size in node.shape) <= 1
         if plain and all(size.constant is not None for size in node.shape) and fixed.issuperset(node.inputs):

@@ -16,7 +16,7 @@ from framefuse.errors import Stop
 from framefuse.ir.builder import Builder, Unprovable
 from framefuse.ir.dtypes import DType
 from framefuse.ir.graph import Node
-from framefuse.ir.ops import POINTWISE, TABLE
+from framefuse.ir.ops import ELEMENTWISE, TABLE
 from framefuse.ir.stops import reason
 
 
@@ -144,7 +144,7 @@ class _Sweep:
                     self.give(operand, part)
 
     def _rule(self, node: Node) -> Vjp:
-        if TABLE[node.op].kind == POINTWISE and node.op not in ROWS:
+        if TABLE[node.op].kind in ELEMENTWISE and node.op not in ROWS:
             return _pointwise
         rule = DERIVED.get(node.attr("name")) if node.op == "derived" else ROWS.get(node.op)
         if rule is None:

@@ -23,10 +23,8 @@ def allowed(op: Op, dtype: DType) -> bool:
 
 
 def mark(op: Op, dtype: DType) -> str:
-    """One cell of the matrix, for pointwise rows: x has machine code, - a hole, blank a type that the row refuses, or a
-    row that nests make a statement of.
-    """
-    if op.kind != POINTWISE or op.fails == "condition" or not allowed(op, dtype):
+    """One cell of the matrix, for pointwise rows: x has machine code, - a hole, blank a type that the row refuses."""
+    if op.kind != POINTWISE or not allowed(op, dtype):
         return ""
     return "x" if known(op.name, dtype) else "-"
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 # Kinds of rows
 #   pointwise  same-shape operands (after explicit ``expand``), one element each; ``formula`` is the reference in torch
+#   check      likewise, the first operand's element: the kernel fails where the second operand, a condition, is false
 #   create     no tensor operand
 #   view       moves indices only; fuse turns it into index arithmetic
 #   index      reads at computed positions
@@ -15,7 +16,8 @@ from dataclasses import dataclass
 #   reduce     removes or keeps (as size 1) the axes in attr ``axes``
 #   call       runs torch or BLAS
 POINTWISE, CREATE, VIEW, INDEX, REDUCE, CALL = "pointwise", "create", "view", "index", "reduce", "call"
-SCATTER, SCAN = "scatter", "scan"
+SCATTER, SCAN, CHECK = "scatter", "scan", "check"
+ELEMENTWISE = POINTWISE, CHECK  # each element is computed from the operands' elements at the same place
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +153,6 @@ def _pointwise() -> Iterable[Op]:
     yield row("shift_right", 2, "a >> b", (None, None), **integral)
     # condition first
     yield row("where", 3, "torch.where(a, b, c)", (None, "where(a, g, zero)", "where(a, zero, g)"), dtype="second")
-    # the first operand, where the second holds; elsewhere eager raises (the kernel reports, eager re-runs)
-    yield row("checked", 2, "torch.where(b, a, a)", ("g", None), dtype="first", cost=0.03, fails="condition")
     # eager's conversion rules: float to integer truncates through a wide integer, to bool is != 0. loose: to a 16-bit
     # float at the end of an operation, or back at the beginning of the next one; a kernel that does both may keep the
     # digits in between.
@@ -160,6 +160,8 @@ def _pointwise() -> Iterable[Op]:
 
 
 def _other() -> Iterable[Op]:
+    # the first operand, where the second holds; elsewhere eager raises (the kernel reports, eager re-runs)
+    yield Op("checked", CHECK, 2, "first", "any", "torch.where(b, a, a)", ("g", None), cost=0.03, fails="condition")
     yield Op("input", CREATE, 0, "attr", derivative=(), attrs=("index",), cost=0.0)
     # attr value: bool, int, float, Expr or Real; shape is the node's
     formula = "torch.full(shape, value, dtype=dtype)"

@@ -8,7 +8,7 @@ from framefuse.errors import CompilerBug
 from framefuse.ir.dtypes import BOOL, INT64
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, product
-from framefuse.ir.ops import POINTWISE, REDUCE, TABLE, Op
+from framefuse.ir.ops import ELEMENTWISE, REDUCE, TABLE, Op
 
 Evaluate = Callable[[Expr], int]
 
@@ -57,8 +57,8 @@ CONDITIONS = {"where": 0, "checked": 1}  # the operand that is the condition
 
 def _wrong_dtype(node: Node, row: Op) -> str | None:
     dtypes = [operand.dtype for operand in node.inputs]
-    if row.kind == POINTWISE:
-        compared = dtypes[1:] if node.op == "where" else dtypes[:1] if node.op == "checked" else dtypes
+    if row.kind in ELEMENTWISE:
+        compared = [dtype for place, dtype in enumerate(dtypes) if place != CONDITIONS.get(node.op)]
         if any(dtype is not compared[0] for dtype in compared):
             return f"operands of dtypes {', '.join(map(str, dtypes))}"
         if node.op in CONDITIONS and dtypes[CONDITIONS[node.op]] is not BOOL:
@@ -91,7 +91,7 @@ def _wrong_shape(node: Node, row: Op, graph: Graph) -> str | None:
     if node.op in ("input", "library", "result", "full"):
         return None
     given = [sizes(operand.shape) for operand in node.inputs]
-    if row.kind == POINTWISE:
+    if row.kind in ELEMENTWISE:
         same = all(operand.shape == node.shape for operand in node.inputs)
         return None if same else f"operand shapes {[list(o.shape) for o in node.inputs]} for {list(node.shape)}"
     if row.kind == REDUCE:

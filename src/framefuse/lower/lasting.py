@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from framefuse.errors import Stop
 from framefuse.ir.graph import Node
-from framefuse.ir.ops import POINTWISE, REDUCE, TABLE, VIEW
+from framefuse.ir.ops import ELEMENTWISE, REDUCE, TABLE, VIEW
 from framefuse.ir.stops import reason
 from framefuse.ir.torch_calls import norm
 from framefuse.ir.trace import Call, Trace, refs
@@ -137,7 +137,7 @@ def _is_statistic(node: Node, statistics: set[Node]) -> bool:
         return True
     parts = [part for part in node.inputs if part.op != "full"]
     kind = TABLE[node.op].kind
-    return kind in (POINTWISE, VIEW) and bool(parts) and all(part in statistics for part in parts)
+    return kind in (*ELEMENTWISE, VIEW) and bool(parts) and all(part in statistics for part in parts)
 
 
 def _forms(node: Node) -> Iterable[Node]:

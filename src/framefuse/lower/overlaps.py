@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from framefuse.ir.builder import ONE, Unprovable
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr
-from framefuse.ir.ops import POINTWISE, TABLE
+from framefuse.ir.ops import ELEMENTWISE, TABLE
 from framefuse.ir.trace import Call, refs
 from framefuse.ir.values import Value
 from framefuse.lower.aliases import VIEWS, Path, path_between, replay
@@ -99,7 +99,7 @@ def _keeps_places(contents: Node | None, leaves: set[Node]) -> bool:
         if node in met or node in leaves:
             continue
         met.add(node)
-        if TABLE[node.op].kind != POINTWISE and node.op not in THROUGH:
+        if TABLE[node.op].kind not in ELEMENTWISE and node.op not in THROUGH:
             return False
         waiting += node.inputs
     return True

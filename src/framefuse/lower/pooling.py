@@ -13,7 +13,7 @@ from framefuse.ir.builder import ONE, Shape
 from framefuse.ir.dtypes import INT32, INT64, UINT8
 from framefuse.ir.graph import Node, Scalar
 from framefuse.ir.numbers import Expr, expr
-from framefuse.ir.ops import POINTWISE, TABLE
+from framefuse.ir.ops import ELEMENTWISE, TABLE
 from framefuse.ir.values import Value
 from framefuse.lower.binary import add, div, mul, power
 from framefuse.lower.context import Lowering, in_memory
@@ -350,7 +350,7 @@ def _equal_windows(lo: Lowering, input: Node, shape: Shape, rank: int) -> Node |
 def _is_row_major(node: Node) -> bool:
     """Whether a picture is computed from one whose last axis is the innermost in memory."""
     computed = node
-    while TABLE[computed.op].kind == POINTWISE or computed.op == "derived":
+    while TABLE[computed.op].kind in ELEMENTWISE or computed.op == "derived":
         computed = max(computed.inputs, key=lambda part: part.op not in ("full", "expand"))
     return computed is not node and (computed.strides is None or computed.strides[-1] == ONE)
 

@@ -32,8 +32,6 @@ class Tracker(dict):
 def operands(row):
     if row.name == "where":
         return [POINTS > 0, POINTS.clone(), POINTS.flip(0).clone()]
-    if row.name == "checked":
-        return [POINTS.clone(), POINTS > -9.0]
     if row.arity == 1:
         return [INSIDE.get(row.name, POINTS.abs() + 0.1 if row.name in POSITIVE else POINTS).clone()]
     pairs = torch.cartesian_prod(POINTS, POINTS)

@@ -9,7 +9,7 @@ from framefuse.fuse.addressing.ranges import ONE
 from framefuse.fuse.addressing.strided import View
 from framefuse.ir.graph import Graph, Node, Output
 from framefuse.ir.numbers import Expr, Symbol
-from framefuse.ir.ops import TABLE
+from framefuse.ir.ops import ELEMENTWISE, TABLE
 
 Order = tuple[int, ...]
 
@@ -100,7 +100,7 @@ def _of_operands(node: Node, orders: Mapping[Node, Order]) -> Order | None:
     if first is None:
         return None
     kind = TABLE[node.op].kind
-    if kind == "pointwise" or node.op == "cat":
+    if kind in ELEMENTWISE or node.op == "cat":
         return next((orders[operand] for operand in node.inputs if operand in orders), None)
     order = orders.get(first)
     if order is None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from framefuse.ir.dtypes import BOOL
 from framefuse.ir.graph import Graph, Node
-from framefuse.ir.ops import POINTWISE, REDUCE, SCAN, TABLE
+from framefuse.ir.ops import ELEMENTWISE, REDUCE, SCAN, TABLE
 from framefuse.ir.rename import rebuilt
 
 # What a reduction of no element gives; eager refuses the others.
@@ -30,7 +30,7 @@ def _is_of_one(node: Node) -> bool:
 
 def _made(node: Node, inputs: tuple[Node, ...]) -> Sequence[Node]:
     kind = TABLE[node.op].kind
-    if kind in (POINTWISE, REDUCE, SCAN) and any(size.constant == 0 for size in node.shape):
+    if kind in (*ELEMENTWISE, REDUCE, SCAN) and any(size.constant == 0 for size in node.shape):
         return (_constant(node, 0),)
     if node.op in OF_NOTHING and any(inputs[0].shape[axis].constant == 0 for axis in node.attr("axes")):
         return (_constant(node, OF_NOTHING[node.op]),)

@@ -9,7 +9,7 @@ from framefuse.fuse.setting import Setting
 from framefuse.ir.dtypes import FLOAT32, FLOAT64
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import product
-from framefuse.ir.ops import POINTWISE, TABLE, VIEW
+from framefuse.ir.ops import ELEMENTWISE, TABLE, VIEW
 
 
 def with_row_sums(graph: Graph, setting: Setting) -> Graph:
@@ -38,7 +38,7 @@ def _row(node: Node, graph: Graph, setting: Setting) -> tuple[int, ...]:
             rows = estimate(product(current.shape), graph.hints)
             if set(axes) < reduced and axes[-1] == len(whole.shape) - 1 and rows >= costs.GPU_FEW_ROWS[0]:
                 return axes
-        if current not in seen and kind in (POINTWISE, VIEW):
+        if current not in seen and kind in (*ELEMENTWISE, VIEW):
             seen.add(current)
             waiting += current.inputs
     return ()

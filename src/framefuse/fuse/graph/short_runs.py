@@ -10,7 +10,7 @@ from framefuse.fuse.graph.two_steps import in_two_steps
 from framefuse.fuse.setting import Setting
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, Symbol, product
-from framefuse.ir.ops import TABLE
+from framefuse.ir.ops import ELEMENTWISE, TABLE
 
 OPS = ("sum", "amax", "amin", "any", "all")  # of parts of the elements as of all
 
@@ -54,7 +54,7 @@ def _order(node: Node, orders: Mapping[Node, Order], hints: Mapping[Symbol, int]
         if node.op == "reshape":
             below = _order(node.inputs[0], orders, hints)
             return None if below is None else _reshaped(node.inputs[0].shape, node.shape, below, hints)
-        if kind != "pointwise" and not (node.op == "expand" and len(node.shape) == len(node.inputs[0].shape)):
+        if kind not in ELEMENTWISE and not (node.op == "expand" and len(node.shape) == len(node.inputs[0].shape)):
             return None
         node = max(node.inputs, key=lambda operand: operand.op not in ("expand", "full"), default=node)
     return orders[node]

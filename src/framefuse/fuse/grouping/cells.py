@@ -13,7 +13,7 @@ from framefuse.fuse.addressing.ranges import ZERO, address, dense_axes, divide, 
 from framefuse.fuse.grouping.shared_reads import shares
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol, expr
-from framefuse.ir.ops import TABLE
+from framefuse.ir.ops import ELEMENTWISE, TABLE
 
 Mask = tuple[Expr, ...]  # the point exists where every expression is at least 0
 
@@ -163,7 +163,7 @@ class Group:
         node, index, mask = cell.node, cell.index, cell.mask
         if node.op in MOVES:
             return (self.demand(node.inputs[0], operand_index(node, index, self.axes, self.hints), mask),)
-        if TABLE[node.op].kind == "pointwise":
+        if TABLE[node.op].kind in ELEMENTWISE:
             return tuple(self.demand(operand, index, mask) for operand in node.inputs)
         if node.op == "pad":
             shifted = tuple(p - before for p, before in zip(index, node.attr("before"), strict=True))

@@ -13,7 +13,7 @@ from framefuse.fuse.grouping.cells import Cell, Group
 from framefuse.fuse.grouping.work import points
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Atom, Expr, Symbol
-from framefuse.ir.ops import TABLE
+from framefuse.ir.ops import ELEMENTWISE, TABLE
 
 
 def divided(group: Group, cell: Cell, strides_of: Callable[[Node], Strides]) -> float:
@@ -40,7 +40,7 @@ def _divided_views(group: Group, cell: Cell, strides_of: Callable[[Node], Stride
     each group of channels, for each channel, in loops whose inner one is over channels.
     """
     views = [operand for operand in cell.node.inputs if operand.op in MOVES]
-    if not views or TABLE[cell.node.op].kind != "pointwise" or group.rows is not None:
+    if not views or TABLE[cell.node.op].kind not in ELEMENTWISE or group.rows is not None:
         return 0.0
     if points(cell.node, group.hints) * costs.RARE > group.size_hint(group.domain):
         return 0.0
@@ -70,7 +70,7 @@ def needs_coordinates(node: Node, strides_of: Callable[[Node], Strides]) -> bool
         if node.op in ("input", "result"):
             if strides_of(node) != row_major(node.shape):
                 return True
-        elif TABLE[node.op].kind == "pointwise":
+        elif TABLE[node.op].kind in ELEMENTWISE:
             if any(source.shape != node.shape for source in node.inputs):
                 return True
             stack += [source for source in node.inputs if source not in seen]

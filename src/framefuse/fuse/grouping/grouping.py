@@ -31,7 +31,7 @@ from framefuse.fuse.setting import Setting
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.nested import symbols_in
 from framefuse.ir.numbers import Symbol
-from framefuse.ir.ops import TABLE
+from framefuse.ir.ops import ELEMENTWISE, TABLE
 from framefuse.ir.values import Value
 
 
@@ -337,7 +337,7 @@ class Grouping:
             try:
                 if node.op in MOVES:
                     index = operand_index(node, index, group.axes, group.hints)
-                elif kind != "pointwise":
+                elif kind not in ELEMENTWISE:
                     continue
             except Split:
                 continue
@@ -381,7 +381,7 @@ class Grouping:
         """What is reduced where a value is computed from reductions, and the operands of that, with the axes."""
         for reduce in self.reductions_of(node):
             reduced = reduce.inputs[0]
-            for source in (reduced, *(reduced.inputs if TABLE[reduced.op].kind == "pointwise" else ())):
+            for source in (reduced, *(reduced.inputs if TABLE[reduced.op].kind in ELEMENTWISE else ())):
                 yield source, reduce.attr("axes")
 
     def sources(self, node: Node) -> Iterable[Node]:
@@ -394,7 +394,7 @@ class Grouping:
             large = 2 * points(operand, self.graph.hints) >= size and self.weights[operand] is not NUMBER
             if operand.op not in MOVES and large:
                 yield operand
-            if operand.op in MOVES or TABLE[operand.op].kind == "pointwise":
+            if operand.op in MOVES or TABLE[operand.op].kind in ELEMENTWISE:
                 fresh = [source for source in operand.inputs if source not in seen]
                 fresh = [source for source in fresh if self.weights[source] is not NUMBER]
                 seen.update(fresh)

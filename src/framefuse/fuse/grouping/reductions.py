@@ -13,7 +13,7 @@ from framefuse.fuse.addressing.strided import Strides
 from framefuse.fuse.grouping.cells import Cell, Group, reduced_axes
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol, product
-from framefuse.ir.ops import POINTWISE, TABLE, VIEW
+from framefuse.ir.ops import ELEMENTWISE, TABLE, VIEW
 
 
 def may_join_reduction(
@@ -78,7 +78,7 @@ def _along_memory(node: Node, orders: Mapping[Node, Order]) -> bool | None:
         if current.op == "permute":
             moved = current.attr("axes")
             waiting.append((current.inputs[0], frozenset(moved[axis] for axis in axes)))
-        elif TABLE[current.op].kind == "pointwise":
+        elif TABLE[current.op].kind in ELEMENTWISE:
             alike = (each for each in current.inputs if each.shape == current.shape and each not in seen)
             waiting += [(each, axes) for each in alike]
         elif current.op in ("input", "result", "matmul"):
@@ -127,7 +127,7 @@ def reads_reduction(node: Node) -> bool:
         kind = TABLE[current.op].kind
         if kind == "reduce":
             return True
-        if current not in seen and kind in (POINTWISE, VIEW):
+        if current not in seen and kind in (*ELEMENTWISE, VIEW):
             seen.add(current)
             waiting += current.inputs
     return False
@@ -164,7 +164,7 @@ def reads_across(
     stack, seen = [node], {node}
     while stack and len(seen) < costs.SOURCES:
         current = stack.pop()
-        if TABLE[current.op].kind == "pointwise" or (parts and current.op == "cat"):
+        if TABLE[current.op].kind in ELEMENTWISE or (parts and current.op == "cat"):
             joins = current.op == "cat"
             fresh = [each for each in current.inputs if each not in seen and (joins or each.shape == current.shape)]
             seen.update(fresh)
@@ -233,7 +233,7 @@ def _known_indices(group: Group, source: Node) -> Iterable[Index]:
         for cell in group.demands.get(node, {}).get(group, ()):
             if not cell.mask:
                 yield cell.index
-        if TABLE[node.op].kind == "pointwise":
+        if TABLE[node.op].kind in ELEMENTWISE:
             fresh = [operand for operand in node.inputs if operand not in seen]
             seen.update(fresh)
             stack.extend(fresh)

@@ -15,7 +15,7 @@ from framefuse.fuse.grouping.work import NUMBER, Weight, op_time, points
 from framefuse.fuse.setting import Setting
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Symbol
-from framefuse.ir.ops import TABLE
+from framefuse.ir.ops import ELEMENTWISE, TABLE
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Repeats:
         to do already, would be slow with it.
         """
         target = self.setting.targets(node.device)
-        if target is None or not target.tiles or TABLE[node.op].kind != "pointwise":
+        if target is None or not target.tiles or TABLE[node.op].kind not in ELEMENTWISE:
             return False
         wide = self.weights[node].loads >= costs.GPU_WIDE_WINDOW
         return wide and any(group.reduces or len(group.cells) > costs.GPU_WIDE_WINDOW_CELLS for group in users)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import MOVES
 from framefuse.ir.graph import Node
-from framefuse.ir.ops import TABLE
+from framefuse.ir.ops import ELEMENTWISE, TABLE
 
 
 def shares(nodes: Sequence[Node]) -> bool:
     """Whether all of them are computed, and each reads most of what they read together."""
     computed = [_behind(node) for node in nodes]
-    if any(TABLE[node.op].kind != "pointwise" for node in computed):
+    if any(TABLE[node.op].kind not in ELEMENTWISE for node in computed):
         return False
     read = [_read(node) for node in computed]
     return len(frozenset().union(*read)) * len(nodes) <= costs.GPU_SHARED * sum(map(len, read))
@@ -34,7 +34,7 @@ def _read(node: Node) -> frozenset[Node]:
             if operand in seen:
                 continue
             seen.add(operand)
-            if TABLE[operand.op].kind == "pointwise":
+            if TABLE[operand.op].kind in ELEMENTWISE:
                 waiting.append(operand)
             elif _behind(operand).op not in ("full", "iota"):
                 found.add(operand)

@@ -11,7 +11,7 @@ from framefuse.fuse.addressing.layout import estimate
 from framefuse.ir.dtypes import DType
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Symbol, product
-from framefuse.ir.ops import TABLE
+from framefuse.ir.ops import ELEMENTWISE, TABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def weights(graph: Graph) -> dict[Node, Weight]:
     kept: set[Node] = set()
     for node in graph.nodes:
         row = TABLE[node.op]
-        elementwise = row.kind == "pointwise" or node.op in MOVES
+        elementwise = row.kind in ELEMENTWISE or node.op in MOVES
         if node.op == "full" or (elementwise and all(by_node[operand] is NUMBER for operand in node.inputs)):
             by_node[node] = NUMBER
             continue
@@ -81,7 +81,7 @@ def weights(graph: Graph) -> dict[Node, Weight]:
             loads += 0 if small else weight.loads
             size += 0 if small else weight.bytes
         by_node[node] = Weight(time, loads, size)
-        if row.kind == "pointwise" and consumers.get(node, 0) > 1 and time > costs.KEPT_ABOVE:
+        if row.kind in ELEMENTWISE and consumers.get(node, 0) > 1 and time > costs.KEPT_ABOVE:
             kept.add(node)
     return by_node
 

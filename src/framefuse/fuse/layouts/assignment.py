@@ -12,7 +12,7 @@ from framefuse.fuse.setting import Setting
 from framefuse.ir.builder import Shape
 from framefuse.ir.flow import SINK, SOURCE, UNBOUNDED
 from framefuse.ir.graph import Graph, Node
-from framefuse.ir.ops import CALL, CREATE, POINTWISE, REDUCE, TABLE, VIEW
+from framefuse.ir.ops import CALL, CREATE, ELEMENTWISE, REDUCE, TABLE, VIEW
 
 
 def contiguous(rank: int) -> Order:
@@ -91,7 +91,7 @@ class Assignment:
             self.users[output.node] = self.users.get(output.node, 0) + 1
         for node in self.graph.nodes:
             kind = TABLE[node.op].kind
-            if kind == REDUCE or (kind in (POINTWISE, VIEW) and not self.rows.isdisjoint(node.inputs)):
+            if kind == REDUCE or (kind in (*ELEMENTWISE, VIEW) and not self.rows.isdisjoint(node.inputs)):
                 self.rows.add(node)
             self._place(node)
             self._remember(node)
@@ -158,7 +158,7 @@ class Assignment:
 
     def _remember(self, node: Node) -> None:
         own = (node,) if node in self.places else ()
-        if TABLE[node.op].kind in (POINTWISE, VIEW):
+        if TABLE[node.op].kind in (*ELEMENTWISE, VIEW):
             below = (each for operand in node.inputs for each in self.memory.get(operand, ()))
             called = (each for each in below if TABLE[each.op].kind == CALL)
             self.memory[node] = tuple(dict.fromkeys((*called, *own)))

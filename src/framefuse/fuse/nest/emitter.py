@@ -44,7 +44,7 @@ from framefuse.ir.loops import (
     Value,
 )
 from framefuse.ir.numbers import Expr, Symbol
-from framefuse.ir.ops import TABLE
+from framefuse.ir.ops import CHECK, POINTWISE, TABLE
 
 
 @dataclass(slots=True)
@@ -157,9 +157,9 @@ class Emitter:
             raise CompilerBug(f"{node.op} is read before its loop ended")
         if cell.kind == "scan":
             return self._scan(cell)
-        if node.op == "checked":
+        if TABLE[node.op].kind == CHECK:
             return self._checked(cell)
-        if TABLE[node.op].kind == "pointwise":
+        if TABLE[node.op].kind == POINTWISE:
             return operate(node, [self.value(kid) for kid in cell.kids])
         match node.op:
             case "full":

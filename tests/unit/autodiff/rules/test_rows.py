@@ -11,7 +11,6 @@ SPECIAL = [-float("inf"), -3.0, -1.0, -0.3, -0.0, 0.0, 0.4, 1.0, 2.5, float("inf
 EAGER = {
     "maximum": torch.maximum, "minimum": torch.minimum, "where": torch.where, "div": torch.true_divide,
     "floordiv": lambda a, b: torch.div(a, b, rounding_mode="floor"), "fma": torch.addcmul,
-    "checked": lambda a, b: a,
 }  # fmt: skip
 ROWS = [
     row for row in TABLE.values()
@@ -27,8 +26,6 @@ def test_pointwise(row):
     operands = [column.clone() for column in pairs.T]
     if row.name == "where":
         operands = [operands[0] > 0, *operands]
-    if row.name == "checked":
-        operands[1] = torch.ones_like(operands[1], dtype=torch.bool)
 
     def build(b, *nodes):
         return b.pointwise(row.name, *nodes)
@@ -37,6 +34,12 @@ def test_pointwise(row):
         check(build, EAGER.get(row.name) or getattr(torch, row.name), *operands)
     except NotImplementedError as error:  # of an older torch
         pytest.skip(str(error))
+
+
+def test_a_checked_value():
+    values = torch.tensor(SPECIAL, dtype=torch.float64)
+    holds = torch.ones_like(values, dtype=torch.bool)
+    check(lambda b, *nodes: b.pointwise("checked", *nodes), lambda value, condition: value, values, holds)
 
 
 def rand(*shape, dtype=torch.float64):
