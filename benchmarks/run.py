@@ -120,7 +120,7 @@ def kernels_options(parser: argparse.ArgumentParser) -> None:
     """What `python -m benchmarks kernels` takes."""
     parser.add_argument("--device", default="cpu", help="where the tensors are: cpu, cuda (cpu)")
     parser.add_argument("--matrix", action="store_true", help="the whole matrix: axis x size x dtype x operation")
-    parser.add_argument("--costs", action="store_true", help="the sizes of fuse/costs.py, each beside others")
+    parser.add_argument("--costs", action="store_true", help="the sizes of ir/costs.py, each beside others")
     parser.add_argument("--part", metavar="K/N", help="of the matrix: every N-th case, from the K-th on")
     parser.add_argument("--only", nargs="+", default=(), metavar="OPERATION", help="of the matrix: some operations")
 

@@ -13,7 +13,7 @@ from torch import Tensor
 import framefuse
 from benchmarks.harness.report import Field, Row, Say, Value
 from benchmarks.harness.timing import Column, no_collection, one_pass, threads
-from framefuse.fuse import costs as sizes
+from framefuse.ir import costs as sizes
 
 PASSES = 25
 TITLE = "Sizes of fuse, times as fast as with the size that it has"
@@ -28,7 +28,7 @@ FIELDS = (
 
 @dataclass(frozen=True)
 class Case:
-    """The size `name` of `fuse/costs.py`, `others` to compare with, and the program on tensors of `shapes`."""
+    """The size `name` of `ir/costs.py`, `others` to compare with, and the program on tensors of `shapes`."""
 
     name: str
     others: Sequence[Any]

@@ -6,7 +6,7 @@ from tests.gpu.test_programs import DEVICE, checked, close, pytestmark  # noqa: 
 from torch.nn import functional as F
 
 import framefuse
-from framefuse.fuse import costs
+from framefuse.ir import costs
 from framefuse.ir.schedule import RunCall
 
 PROGRAMS = {

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import framefuse
-from framefuse.fuse import costs
+from framefuse.ir import costs
 from framefuse.ir.schedule import RunCall
 from framefuse.runtime.function import compiled_function
 

@@ -6,11 +6,11 @@ from tests.gpu.test_programs import DEVICE, checked, pytestmark  # noqa: F401
 from torch.nn import functional as F
 
 import framefuse
-from framefuse.fuse import costs
+from framefuse.ir import costs
 from framefuse.ir.loops import Load, Loop, LoopKind
 from framefuse.ir.loops.walk import statements, values_of
 from framefuse.ir.schedule import Allocate, RunKernel
-from framefuse.lower import own_memory, picture_windows, products
+from framefuse.lower import own_memory, picture_windows
 
 MOVES = {
     "reflect": (lambda x: F.pad(x, (3, 2, 1, 3), mode="reflect"), (2, 3, 7, 9)),
@@ -146,7 +146,7 @@ def test_pieces_that_lie_across_the_result_are_no_call_of_the_library():
 @pytest.mark.skipif(DEVICE == "cpu", reason="BLAS multiplies there")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_matrices_times_vectors_are_kernels(dtype, monkeypatch):
-    monkeypatch.setattr(products, "VECTOR_LEAST", 64)
+    monkeypatch.setattr(costs, "MATRIX_VECTOR", 64)
     fast = framefuse.compile(
         lambda a, b, c: (a @ b + c, torch.mv(a[0], b).relu(), a @ b[:, None], F.linear(a, b[None], c[0, :1]).tanh())
     )
@@ -166,7 +166,7 @@ def test_matrices_times_vectors_are_kernels(dtype, monkeypatch):
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="BLAS multiplies there")
 def test_columns_times_vectors_stay_with_the_library(monkeypatch):
-    monkeypatch.setattr(products, "VECTOR_LEAST", 64)
+    monkeypatch.setattr(costs, "MATRIX_VECTOR", 64)
     fast = framefuse.compile(lambda a, b: a.T @ b * 2)
     for row in range(4):
         a, b = torch.randn(40 + row, 57, device=DEVICE), torch.randn(40 + row, device=DEVICE)
@@ -178,7 +178,7 @@ def test_columns_times_vectors_stay_with_the_library(monkeypatch):
 @pytest.mark.skipif(DEVICE == "cpu", reason="BLAS multiplies there")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_gradients_of_layers_with_one_output(dtype, monkeypatch):
-    monkeypatch.setattr(products, "VECTOR_LEAST", 64)
+    monkeypatch.setattr(costs, "MATRIX_VECTOR", 64)
     fast = framefuse.compile(lambda x, w, b: F.linear(x.sin(), w, b).square().mean() + (x @ w.T).sum())
     for rows in (33, 33, 48, 21):
         leaves = [torch.randn(*sizes, device=DEVICE).to(dtype) for sizes in ((rows, 57), (1, 57), (1,))]

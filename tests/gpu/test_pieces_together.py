@@ -7,7 +7,7 @@ import torch
 from tests.gpu.test_programs import DEVICE, checked, kernels, pytestmark  # noqa: F401
 
 import framefuse
-from framefuse.fuse import costs
+from framefuse.ir import costs
 from framefuse.ir.loops import Load
 from framefuse.ir.loops.walk import values_of
 from framefuse.ir.schedule import RunKernel

@@ -5,7 +5,7 @@ import torch
 from tests.gpu.test_programs import DEVICE, checked, close, kernels, pytestmark  # noqa: F401
 
 import framefuse
-from framefuse.fuse import costs
+from framefuse.ir import costs
 
 
 def sums(x, g):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import framefuse
-from framefuse.fuse import costs
+from framefuse.ir import costs
 from framefuse.runtime import function
 
 MEETINGS = 60  # few enough that places are chosen row by row in both lengths

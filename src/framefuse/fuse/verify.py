@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from framefuse.errors import CompilerBug
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import estimate
 from framefuse.fuse.grouping.cells import Group
 from framefuse.fuse.grouping.groups import Groups
 from framefuse.fuse.memory.draft import Draft, Value
+from framefuse.ir import costs
 from framefuse.ir.graph import Node
 from framefuse.ir.loops.key import key_of
 from framefuse.ir.loops.verify import problems as kernel_problems

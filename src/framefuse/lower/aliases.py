@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from framefuse.ir import costs
 from framefuse.ir.builder import ONE, ZERO, Builder
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
@@ -13,7 +14,6 @@ from framefuse.ir.values import Value
 from framefuse.lower.between import with_those_between
 
 VIEWS = ("reshape", "permute", "slice", "expand", "diagonal")
-NEIGHBOURS = 4  # in memory of which one is written, up to which a row is made of groups of them
 Path = tuple[Node, ...]  # view nodes from the one next to the root outwards
 
 
@@ -129,7 +129,8 @@ def _into_slice(
 def _is_every(builder: Builder, old: Node, new: Node, steps: Sequence[int], axis: int) -> bool:
     """Whether ``new`` has one of every two or more neighbours in memory, up to the end of a row."""
     step, sizes = steps[axis], (old.shape[axis], new.shape[axis] * steps[axis])
-    if not 1 < step <= NEIGHBOURS or axis != len(steps) - 1 or old.device != "cpu" or builder.size(sizes[1]) < 2 * step:
+    near = 1 < step <= costs.WRITTEN_NEIGHBOURS
+    if not near or axis != len(steps) - 1 or old.device != "cpu" or builder.size(sizes[1]) < 2 * step:
         return False
     if builder.size(sizes[0]) != builder.size(sizes[1]):
         return False

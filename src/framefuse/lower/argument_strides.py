@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from framefuse.ir import costs
 from framefuse.ir.builder import Shape
 from framefuse.ir.facts import TensorSpec
 from framefuse.ir.numbers import expr
@@ -9,7 +10,6 @@ from framefuse.ir.strides import dense_strides, joined
 from framefuse.ir.trace import TensorMeta
 from framefuse.lower.context import Lowering
 
-NEAR = 4  # elements from one to the next, up to which a kernel is written for that distance: vectors take them all
 WHY = "how an argument lies in memory"
 
 
@@ -25,7 +25,7 @@ def argument_strides(lo: Lowering, spec: TensorSpec, meta: TensorMeta, shape: Sh
     least = min((step for step in meta.strides if step), default=1)  # also of an axis of one element: a part of a row
     for axis in steps:
         step = meta.strides[axis]
-        if step == least and 1 < step <= NEAR:
+        if step == least and 1 < step <= costs.ARGUMENT_NEAR:
             lo.require("==", strides[axis], expr(step), WHY)
             strides[axis] = expr(step)
     for wide, narrow in joined(meta.sizes, meta.strides):

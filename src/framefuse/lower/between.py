@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from framefuse.ir import costs
 from framefuse.ir.builder import Builder
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr
 from framefuse.ir.ops import POINTWISE, TABLE
 
-DEEP = 12  # values one in the other that are computed so; chosen
-
 
 def with_those_between(
-    builder: Builder, node: Node, axis: int, step: int, length: Expr, deep: int = DEEP
+    builder: Builder, node: Node, axis: int, step: int, length: Expr, deep: int = costs.BETWEEN_DEEP
 ) -> Node | None:
     """A value of ``length`` elements along ``axis``, of which each ``step``-th, from the first to the last, is that of
     ``node``: vectors then read what lies in order in memory. None where ``node`` is more than arithmetic on elements

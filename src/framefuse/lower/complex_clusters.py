@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from framefuse.ir import costs
 from framefuse.ir.trace import Call, Trace, outside, refs
 from framefuse.lower.complex_numbers import RULES
 from framefuse.lower.rules import find
@@ -16,7 +17,6 @@ COSTLY = frozenset((
 ))  # fmt: skip
 # Calls that kernels make by reading or writing every second element.
 INTERLEAVED = frozenset(("view_as_real", "view_as_complex"))
-FACTOR = 2  # calls saved for each one that splits or joins
 
 
 def by_parts(trace: Trace, library: bool = True) -> frozenset[int]:
@@ -57,7 +57,7 @@ class _Clusters:
     def pays(self, place: int) -> bool:
         """Whether the cluster of a call saves more than it costs."""
         top = self._top(place)
-        return self.gains[top] > FACTOR * self.costs.get(top, 0)
+        return self.gains[top] > costs.COMPLEX_SAVED * self.costs.get(top, 0)
 
     def _call(self, place: int, call: Call) -> None:
         read, given = self._complex(refs((call.args, call.kwargs))), self._complex(refs(call.result))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
+from framefuse.ir import costs
 from framefuse.ir.builder import ONE, ZERO
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import expr
@@ -30,9 +31,6 @@ from framefuse.lower.complex_numbers import RULES, Complex, ComplexRule, Context
 from framefuse.lower.context import Lowering
 from framefuse.lower.element import Element
 from framefuse.lower.rules import Rule, Shapes, Unsupported, rule
-
-UNROLLED = 4  # terms of a product that kernels add up one by one: a gate of two qubits
-
 
 # ---- what moves elements ---------------------------------------------------------------------------------------------
 
@@ -433,7 +431,7 @@ def _contracted(
     terms = 1
     for count in counts:
         terms = terms * count if isinstance(count, int) else 0
-    if not 0 < terms <= UNROLLED:
+    if not 0 < terms <= costs.COMPLEX_TERMS:
         raise Unsupported("a product of many terms is the library's")
 
     def at(part: Node, word: Sequence[str], place: dict[str, int]) -> Node:

@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from framefuse.ir import costs
 from framefuse.ir.builder import Shape
 from framefuse.ir.dtypes import BOOL, INT64, DType
 from framefuse.ir.graph import Node, Scalar
@@ -15,8 +16,6 @@ from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 from framefuse.lower.promotion import is_number, number_dtype, row
 from framefuse.lower.rules import Shapes, Unsupported, rule
-
-LISTED = 8  # numbers that are written one by one into a tensor
 
 
 def _place(lo: Lowering, device: Value, layout: Value, model: Node | None = None) -> str:
@@ -75,7 +74,7 @@ def _of_numbers(lo: Lowering, data: Value, options: dict[str, Value], dtype: DTy
     if is_number(data):
         return _constant(lo, data, ((),), options, dtype or number_dtype(data, lo.default))
     sizes, numbers = _listed(data)
-    if len(numbers) > LISTED or not all(map(is_number, numbers)):
+    if len(numbers) > costs.LISTED_NUMBERS or not all(map(is_number, numbers)):
         return Shapes((tuple(map(expr, sizes)),))
     kinds = [dtype or number_dtype(number, lo.default) for number in numbers]
     kind = max(kinds, key=lambda row: (row is not BOOL, row is lo.default))

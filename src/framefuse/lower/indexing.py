@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field
 
+from framefuse.ir import costs
 from framefuse.ir.builder import ONE, ZERO, Shape
 from framefuse.ir.dtypes import BOOL, INT64
 from framefuse.ir.graph import Node
@@ -19,7 +20,6 @@ from framefuse.lower.promotion import is_number
 from framefuse.lower.rules import Lowered, Shapes, Unsupported, rule
 
 LAST = 2**63 - 1  # how an operator says: to the end
-MOST_PLACES = 16  # of a list that is written into the graph
 
 
 @dataclass(slots=True)
@@ -138,7 +138,7 @@ def getitem(lo: Lowering, input: Node, index: Value) -> Lowered:
 
 def _places(lo: Lowering, item: list[Value], input: Node) -> Value:
     """A few positions written as a list, as a tensor."""
-    if not 0 < len(item) <= MOST_PLACES or any(type(place) is not int for place in item):
+    if not 0 < len(item) <= costs.LISTED_PLACES or any(type(place) is not int for place in item):
         return item
     step = item[1] - item[0] if len(item) > 1 else 0
     if all(right - left == step for left, right in itertools.pairwise(item)):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 
+from framefuse.ir import costs
 from framefuse.ir.builder import ONE
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
@@ -23,9 +24,6 @@ SAME = (
     "matrix_exp", "special.i0e", "special.i1", "special.i1e", "special.ndtr", "special.ndtri", "special.entr",
     "local_response_norm",
 )  # fmt: skip
-# Blocks of a window that a kernel joins, and of one with blocks of so many elements; measured on AVX-512, in eager's
-# speed: 400 elements every 160 (5 of 80) 0.5 by the library.
-PIECES, LONG_PIECES, LONG_BLOCK = 4, 16, 8
 # Calls that give two tensors of their first operand's shape.
 PAIRS = ("sort",)
 
@@ -157,7 +155,7 @@ def windows(lo: Lowering, input: Node, dimension: Value, size: Value, step: Valu
             lo.require("==", places, expr(1), "the order of windows")
     block = math.gcd(size, step)
     pieces = size // block if step and size else 0
-    most = LONG_PIECES if block >= LONG_BLOCK else PIECES if block == step else 0
+    most = costs.WINDOW_LONG_BLOCKS if block >= costs.WINDOW_LONG_BLOCK else costs.WINDOW_BLOCKS if block == step else 0
     if input.device != "cpu":
         most = int(block == step)
     # How a copy of what the library gave lies, its sizes of 1 may decide; another view of it is none.

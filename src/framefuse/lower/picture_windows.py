@@ -7,13 +7,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from framefuse.ir import costs
 from framefuse.ir.builder import ONE, Shape
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, expr
 from framefuse.ir.target import type_of
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
-from framefuse.lower.pooling import ELEMENTS, each, positive
+from framefuse.lower.pooling import each, positive
 from framefuse.lower.rules import Lowered, Shapes, rule
 
 
@@ -26,10 +27,7 @@ def _places(
     return positive(lo, places)
 
 
-# Points of a window along each side up to which a kernel copies windows, and on which devices it does. A cat of more
-# pieces is the library's.
-SIDE = 16
-COPIED = {"cpu": False}
+COPIED = {"cpu": False}  # devices on which kernels copy windows
 
 
 @rule("F.unfold")
@@ -41,7 +39,7 @@ def unfold(
     kernel = each(kernel_size, 2)
     shape = (*lead, channels * math.prod(kernel), lo.count(places))
     (high, wide), (hole, gap), around, steps = kernel, each(dilation, 2), each(padding, 2), each(stride, 2)
-    here = COPIED.get(type_of(input.device), True) and max(kernel) <= SIDE
+    here = COPIED.get(type_of(input.device), True) and max(kernel) <= costs.UNFOLDED_SIDE
     if lo.differentiable or not here:
         return Shapes((shape,))
     borders = (*(0 for _ in range(len(input.shape) - 2)), *around)
@@ -72,7 +70,7 @@ def fold(
     shape = (*lead, width // count, *sizes)
     sides = [_Side(*side) for side in zip(sizes, kernel, holes, around, steps, counts, strict=True)]
     plain = all(side.hole == 1 or side.step == 1 for side in sides)
-    few = math.prod(side.meetings for side in sides) <= ELEMENTS
+    few = math.prod(side.meetings for side in sides) <= costs.POOLED_ELEMENTS
     here = COPIED.get(type_of(input.device), True) and input.dtype.is_float
     if lo.differentiable or not here or not plain or not few:
         return Shapes((shape,))

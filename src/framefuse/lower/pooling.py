@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
+from framefuse.ir import costs
 from framefuse.ir.builder import ONE, Shape
 from framefuse.ir.dtypes import INT32, INT64, UINT8
 from framefuse.ir.graph import Node, Scalar
@@ -19,15 +20,6 @@ from framefuse.lower.binary import add, div, mul, power
 from framefuse.lower.context import Lowering, in_memory
 from framefuse.lower.reductions import mean
 from framefuse.lower.rules import Lowered, Rule, Shapes, Unsupported, register, rule
-
-# Elements of a window up to which a kernel reads each by itself; a larger one is the library's. Chosen: 3 x 3 x 3 is
-# within it, and twice that still has a register for each.
-ELEMENTS = 64
-# Elements of a row of windows of one size from which a CPU averages by a kernel what it computes along memory, too. On
-# an H200 64 x 256 pictures of 112 x 112 to 7 x 7 take the library 0.47 ms, and reading them 0.2. On an EPYC, times the
-# library's speed: pictures in memory 1.1 to 5.4, channels-last ones 1.1 to 2.9, computed ones of rows of 28 2.9, of 8
-# 0.4 to 0.85, of 7 0.55, of 4 0.4.
-LONG_ROWS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +95,7 @@ def _shape(input: Node, windows: Windows) -> Shape:
 
 def _is_ours(lo: Lowering, input: Node, windows: Windows, extreme: bool) -> bool:
     """Whether kernels read the windows; and eager refuses tensors without elements, but for an empty batch."""
-    if windows.elements > ELEMENTS or input.dtype.llvm is None or input.dtype.name == "bool":
+    if windows.elements > costs.POOLED_ELEMENTS or input.dtype.llvm is None or input.dtype.name == "bool":
         return False
     if _is_faster_there(lo, input, windows, extreme):
         return False
@@ -307,7 +299,9 @@ def local_response_norm(
     lo: Lowering, input: Node, size: Value, alpha: Value = 1e-4, beta: Value = 0.75, k: Value = 1.0
 ) -> Node:
     """Each element by a power of the mean of squares in as many channels around it."""
-    if len(input.shape) < 3 or not isinstance(size, int) or not 0 < size <= ELEMENTS or not input.dtype.is_float:
+    if not isinstance(size, int) or not 0 < size <= costs.POOLED_ELEMENTS:
+        raise Unsupported("a window of channels")
+    if len(input.shape) < 3 or not input.dtype.is_float:
         raise Unsupported("a window of channels")
     for extent in input.shape:
         lo.require("!=", extent, expr(0), "elements")
@@ -337,7 +331,8 @@ def _equal_windows(lo: Lowering, input: Node, shape: Shape, rank: int) -> Node |
     columns = list(zip(input.shape[lead:], shape[lead:], strict=True))
     if any(lo.size(count) == 0 or lo.size(size) == 0 or lo.size(size) % lo.size(count) for size, count in columns):
         return None
-    if input.device == "cpu" and lo.size(columns[-1][0]) < LONG_ROWS * lo.size(columns[-1][1]) and _is_row_major(input):
+    size, count = columns[-1]
+    if input.device == "cpu" and lo.size(size) < costs.POOLED_ROW * lo.size(count) and _is_row_major(input):
         return None
     apart = list(input.shape[:lead])
     for size, count in columns:

@@ -9,6 +9,7 @@ from itertools import combinations
 
 import torch
 
+from framefuse.ir import costs
 from framefuse.ir.builder import Shape
 from framefuse.ir.comparisons import Relation
 from framefuse.ir.nested import mapped, numbers_in
@@ -22,7 +23,6 @@ from framefuse.lower.rules import OVERLOADS
 # besides: a call that refuses these needs such quotients, and one that takes them shows whether it rounds.
 PROBES = (((2, 3, 5, 7, 11, 13), 0), ((3, 7, 2, 11, 5, 17), 0), ((5, 2, 11, 3, 13, 7), 0),
           ((2, 5, 3, 11, 7, 13), 1), ((3, 2, 7, 5, 13, 11), 5))  # fmt: skip
-MOST = 8  # symbols: each pair of them may be tried as equal
 # Torch imports its compiler at the first use of a form without data, which takes seconds: such forms
 # are asked only where the program, or a library that it uses, has imported that.
 FORMS = "torch._dynamo"
@@ -57,7 +57,7 @@ def probed(
         if isinstance(size, Expr) and size.constant is None:
             seen[size] = None
     symbols = sorted({symbol for size in seen for symbol in size.symbols}, key=str)
-    if len(symbols) > MOST or any(hints[symbol] == 0 for symbol in symbols):
+    if len(symbols) > costs.PROBED_SYMBOLS or any(hints[symbol] == 0 for symbol in symbols):
         return None
     first, *others = _equalities(symbols, hints, relations)
     given = _given((call.args, call.kwargs), operands, known, number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from framefuse.ir import costs
 from framefuse.ir.builder import ONE, Shape
 from framefuse.ir.dtypes import BY_NAME, DType
 from framefuse.ir.graph import Node
@@ -16,10 +17,6 @@ from framefuse.lower.rules import Lowered, Shapes, Unsupported, rule
 BLAS = ("float32", "float64")
 NARROW = ("bfloat16", "float16")
 FLOATS = ("float32", *NARROW)
-# Elements of a matrix from which a GPU multiplies it with a vector by a kernel of ours. Measured on an H100, ms of the
-# library and of a sum over rows: float32 of 8192 x 8192 0.114, 0.090; 256 x 131,072 0.051, 0.051; 4096 x 333 0.011,
-# 0.009; 256 x 4096 0.015, 0.009; bfloat16 of 16384 x 4096 0.050, 0.046; 1024 x 4096 0.017, 0.006.
-VECTOR_LEAST = 1 << 20
 INNER = "the inner dimension of a product"
 
 
@@ -74,7 +71,7 @@ def _by_vector(lo: Lowering, input: Node, other: Node) -> Node | None:
     column = len(other.shape) > 1
     if len(input.shape) < 2 or (column and other.shape[-1] != ONE) or input.dtype is not other.dtype or lo.exact:
         return None
-    if other.device == "cpu" or input.dtype.name not in FLOATS or lo.size(product(input.shape)) < VECTOR_LEAST:
+    if other.device == "cpu" or input.dtype.name not in FLOATS or lo.size(product(input.shape)) < costs.MATRIX_VECTOR:
         return None
     if not _lies_by_rows(input):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from framefuse.ir import costs
 from framefuse.ir.builder import ONE, ZERO, Shape
 from framefuse.ir.dtypes import BY_NAME
 from framefuse.ir.graph import Node
@@ -9,9 +10,6 @@ from framefuse.ir.numbers import Expr
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 
-# Points of a window up to which a GPU's kernel reads them all for each result: chosen. Four points of 32 x 512 x 2048
-# float32 between two transposes, with a SiLU behind them, take 0.72 ms by the library (H100).
-POINTS = 8
 FLOATS = ("float32", "bfloat16", "float16")
 How = tuple[int, int, Expr, Expr]  # the step of windows, the distance of their points, the zeros before and behind
 
@@ -27,7 +25,9 @@ def stencil(
     target = lo.targets(input.device)
     if target is None or not target.tiles or lo.exact or lo.differentiable:
         return None
-    if points is None or points > POINTS or weight.shape[0].constant != groups or weight.shape[1].constant != 1:
+    if points is None or points > costs.STENCIL_POINTS:
+        return None
+    if weight.shape[0].constant != groups or weight.shape[1].constant != 1:
         return None
     given = [input, weight, *([bias] if isinstance(bias, Node) else [])]
     if input.dtype.name not in FLOATS or any(node.dtype is not input.dtype for node in given):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import ONE
 from framefuse.fuse.addressing.strided import View
+from framefuse.ir import costs
 from framefuse.ir.graph import Graph, Node, Output
 from framefuse.ir.numbers import Expr, Symbol
 from framefuse.ir.ops import ELEMENTWISE, TABLE

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import MOVES, Index, Split, operand_index
 from framefuse.fuse.addressing.ranges import ZERO
+from framefuse.ir import costs
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol, maximum, minimum
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import dense_strides, estimate, shown_order
 from framefuse.fuse.addressing.ranges import ZERO
 from framefuse.fuse.graph.product_calls import ProductCall, product_call
 from framefuse.fuse.setting import Setting
+from framefuse.ir import costs
 from framefuse.ir.builder import Builder, builder_for
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, ceildiv, product

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import MOVES
 from framefuse.fuse.addressing.layout import dense_strides, estimate
 from framefuse.fuse.addressing.ranges import ZERO
 from framefuse.fuse.addressing.strided import Strides, strided
 from framefuse.fuse.graph.spread_parts import spread
+from framefuse.ir import costs
 from framefuse.ir.graph import Graph, Node, Part, Write
 from framefuse.ir.numbers import Expr, product
 

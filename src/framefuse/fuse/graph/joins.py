@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import ZERO, nonnegative
+from framefuse.ir import costs
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, expr
 from framefuse.ir.rename import rebuilt

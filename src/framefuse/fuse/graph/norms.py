@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import estimate, order_of_strides
 from framefuse.fuse.addressing.ranges import ONE
 from framefuse.fuse.setting import Setting
+from framefuse.ir import costs
 from framefuse.ir.builder import Builder, builder_for
 from framefuse.ir.dtypes import FLOAT32, FLOAT64, DType
 from framefuse.ir.graph import Arg, Graph, Node, Output, Path

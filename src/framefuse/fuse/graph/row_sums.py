@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import estimate
 from framefuse.fuse.graph.two_steps import in_two_steps
 from framefuse.fuse.setting import Setting
+from framefuse.ir import costs
 from framefuse.ir.dtypes import FLOAT32, FLOAT64
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import product

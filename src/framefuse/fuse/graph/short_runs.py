@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import Order, estimate, preferred_orders
 from framefuse.fuse.graph.two_steps import in_two_steps
 from framefuse.fuse.setting import Setting
+from framefuse.ir import costs
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, Symbol, product
 from framefuse.ir.ops import ELEMENTWISE, TABLE

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import Order, estimate, lies_in
 from framefuse.fuse.addressing.strided import Strides, View, strided
 from framefuse.fuse.grouping.library_items import may_see_views
 from framefuse.fuse.grouping.work import points
 from framefuse.fuse.setting import Setting
+from framefuse.ir import costs
 from framefuse.ir.graph import Graph, Node
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import MOVES, Index, Split, operand_index, reshaped_index
 from framefuse.fuse.addressing.layout import estimate
 from framefuse.fuse.addressing.one_source import is_of_one_value, one_source
 from framefuse.fuse.addressing.ranges import ZERO, address, dense_axes, divide, never_negative, row_major
 from framefuse.fuse.grouping.shared_reads import shares
+from framefuse.ir import costs
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol, expr
 from framefuse.ir.ops import ELEMENTWISE, TABLE

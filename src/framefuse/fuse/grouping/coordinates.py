@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import MOVES, Index, operand_index
 from framefuse.fuse.addressing.layout import estimate
 from framefuse.fuse.addressing.ranges import address, divisions, row_major
 from framefuse.fuse.addressing.strided import Strides
 from framefuse.fuse.grouping.cells import Cell, Group
 from framefuse.fuse.grouping.work import points
+from framefuse.ir import costs
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Atom, Expr, Symbol
 from framefuse.ir.ops import ELEMENTWISE, TABLE

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 import torch
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import ONE, ZERO, address, row_major
 from framefuse.fuse.addressing.strided import Strides, View, is_product_layout
 from framefuse.fuse.grouping.cells import Cell
@@ -21,6 +20,7 @@ from framefuse.fuse.grouping.choices import Activated, FusedProduct
 from framefuse.fuse.grouping.fused_products import fused_product
 from framefuse.fuse.grouping.groups import Groups
 from framefuse.fuse.setting import Setting
+from framefuse.ir import costs
 from framefuse.ir.dtypes import FLOAT32
 from framefuse.ir.graph import Arg, Node
 from framefuse.ir.numbers import Expr

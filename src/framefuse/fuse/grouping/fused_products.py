@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import ZERO, address, dense_axes, row_major
 from framefuse.fuse.addressing.strided import View, one_batch_stride
 from framefuse.fuse.graph.product_calls import product_call
@@ -13,6 +12,7 @@ from framefuse.fuse.grouping.cells import Group
 from framefuse.fuse.grouping.choices import Factors, FusedProduct, Line
 from framefuse.fuse.grouping.groups import Groups
 from framefuse.fuse.setting import Setting
+from framefuse.ir import costs
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol, product
 

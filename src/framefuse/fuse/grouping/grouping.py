@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import MOVES, Split, operand_index
 from framefuse.fuse.addressing.layout import Order, preferred_orders
 from framefuse.fuse.addressing.ranges import ZERO
@@ -28,6 +27,7 @@ from framefuse.fuse.grouping.reductions import (
 from framefuse.fuse.grouping.repeats import Repeats
 from framefuse.fuse.grouping.work import NUMBER, Weight, points, weights
 from framefuse.fuse.setting import Setting
+from framefuse.ir import costs
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.nested import symbols_in
 from framefuse.ir.numbers import Symbol

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import MOVES
 from framefuse.fuse.addressing.layout import Order, dense_strides, estimate
 from framefuse.fuse.addressing.strided import strided
 from framefuse.fuse.setting import Setting
+from framefuse.ir import costs
 from framefuse.ir.graph import Graph, Node
 
 

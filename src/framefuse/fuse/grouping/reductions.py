@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import Index, Split, reshaped_index
 from framefuse.fuse.addressing.layout import Order, estimate
 from framefuse.fuse.addressing.ranges import ONE, ZERO, address, dense_axes, row_major
 from framefuse.fuse.addressing.strided import Strides
 from framefuse.fuse.grouping.cells import Cell, Group, reduced_axes
+from framefuse.ir import costs
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol, product
 from framefuse.ir.ops import ELEMENTWISE, TABLE, VIEW

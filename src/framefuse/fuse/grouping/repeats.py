@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.one_source import has_one_source
 from framefuse.fuse.addressing.strided import Strides
 from framefuse.fuse.grouping.cells import Cell, Group
@@ -13,6 +12,7 @@ from framefuse.fuse.grouping.coordinates import divided, loops_of
 from framefuse.fuse.grouping.small_tables import is_table
 from framefuse.fuse.grouping.work import NUMBER, Weight, op_time, points
 from framefuse.fuse.setting import Setting
+from framefuse.ir import costs
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.ops import ELEMENTWISE, TABLE

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import MOVES
+from framefuse.ir import costs
 from framefuse.ir.graph import Node
 from framefuse.ir.ops import ELEMENTWISE, TABLE
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import estimate
 from framefuse.fuse.grouping.work import points
+from framefuse.ir import costs
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.ops import ELEMENTWISE, TABLE

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import MOVES
 from framefuse.fuse.addressing.layout import estimate
+from framefuse.ir import costs
 from framefuse.ir.dtypes import DType
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Symbol, product

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import Order, estimate, order_of_strides, shown_order
 from framefuse.fuse.layouts.movable_calls import Flexible, elements, flexible, rate
 from framefuse.fuse.layouts.prices import Labels, Prices
 from framefuse.fuse.setting import Setting
+from framefuse.ir import costs
 from framefuse.ir.builder import Shape
 from framefuse.ir.flow import SINK, SOURCE, UNBOUNDED
 from framefuse.ir.graph import Graph, Node

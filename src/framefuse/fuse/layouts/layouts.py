@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import Order, dense_strides, preferred_orders, shown_order
 from framefuse.fuse.graph.results import wanted
 from framefuse.fuse.layouts.assignment import Assignment, either
 from framefuse.fuse.layouts.movable_calls import NAMES, rate
 from framefuse.fuse.layouts.prices import Labels
 from framefuse.fuse.setting import Setting
+from framefuse.ir import costs
 from framefuse.ir.flow import SINK, SOURCE
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.ops import CREATE, TABLE, VIEW

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import estimate
+from framefuse.ir import costs
 from framefuse.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from framefuse.ir.graph import Arg, Node
 from framefuse.ir.numbers import Symbol

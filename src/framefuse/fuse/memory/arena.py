@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import estimate
+from framefuse.ir import costs
 from framefuse.ir.numbers import Expr, Symbol, expr
 
 

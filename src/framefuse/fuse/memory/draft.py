@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import estimate
+from framefuse.ir import costs
 from framefuse.ir.dtypes import DType
 from framefuse.ir.graph import Graph
 from framefuse.ir.numbers import Expr, Symbol, product

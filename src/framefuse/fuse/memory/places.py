@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import estimate
 from framefuse.fuse.memory.arena import Piece, Places, places
 from framefuse.fuse.memory.draft import Draft, Value
+from framefuse.ir import costs
 from framefuse.ir.numbers import Symbol
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from framefuse.fuse import costs
 from framefuse.fuse.memory.draft import Draft
 from framefuse.fuse.setting import Setting
+from framefuse.ir import costs
 from framefuse.ir.loops import Accumulator, Kernel, Loop, LoopKind, Number, Scratch
 from framefuse.ir.loops.key import Key, key_of, with_lines
 from framefuse.ir.loops.rewrite import with_positions

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from framefuse.errors import CompilerBug
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import address
 from framefuse.fuse.addressing.strided import Strides
 from framefuse.fuse.grouping.cells import Cell, Mask
@@ -25,6 +24,7 @@ from framefuse.fuse.nest.values import (
     progression,
     stored,
 )
+from framefuse.ir import costs
 from framefuse.ir.dtypes import BOOL, INT64, DType
 from framefuse.ir.graph import Node
 from framefuse.ir.loops import (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import address
 from framefuse.fuse.grouping.cells import Group
 from framefuse.fuse.nest.loop_order import memory_order, vector_axis
 from framefuse.fuse.nest.nest import Nest
 from framefuse.fuse.nest.sweeps import Sweep, per_point_times
+from framefuse.ir import costs
 from framefuse.ir.numbers import Expr, Symbol, expr, product
 
 # The loops over each set of axes, outermost first.

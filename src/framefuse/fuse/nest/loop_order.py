@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import estimate
+from framefuse.ir import costs
 from framefuse.ir.numbers import Expr, Symbol
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import estimate
 from framefuse.fuse.addressing.ranges import ZERO, address, row_major
 from framefuse.fuse.addressing.strided import Strides
@@ -16,6 +15,7 @@ from framefuse.fuse.nest.loop_order import Access, Loops, join_neighbours
 from framefuse.fuse.nest.piece import Piece
 from framefuse.fuse.nest.sweeps import Shape, Sweep, shape_axes
 from framefuse.fuse.nest.values import Computed, cast, compute, exact
+from framefuse.ir import costs
 from framefuse.ir.dtypes import BOOL, INT64, DType
 from framefuse.ir.graph import Node
 from framefuse.ir.loops import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from framefuse.fuse import costs
 from framefuse.fuse.grouping.cells import Cell, Group
 from framefuse.fuse.grouping.work import loop_time, op_time
+from framefuse.ir import costs
 from framefuse.ir.numbers import Symbol
 
 Axes = frozenset[Symbol]

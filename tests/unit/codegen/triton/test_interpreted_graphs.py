@@ -15,7 +15,8 @@ from tests.unit.fuse.test_schedule import *  # noqa: F403
 from tests.unit.fuse.test_schedule import ROWS, layer_norm, softmax
 
 from framefuse.codegen.triton import blocks
-from framefuse.fuse import costs, fuse
+from framefuse.fuse import fuse
+from framefuse.ir import costs
 from framefuse.ir.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT16, INT64, UINT8
 from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.numbers import Symbol, product

@@ -8,7 +8,8 @@ from tests.unit.codegen.triton import interpreted
 from tests.unit.fuse import graphs as machine
 from tests.unit.fuse.graphs import Builder, check, kernels, symbol
 
-from framefuse.fuse import costs, fuse
+from framefuse.fuse import fuse
+from framefuse.ir import costs
 from framefuse.ir.dtypes import FLOAT32, FLOAT64, INT64, UINT8
 from framefuse.ir.target import Target
 

@@ -5,8 +5,9 @@ import torch
 from tests.unit.fuse.graphs import Builder, check, symbol
 
 import framefuse
-from framefuse.fuse import costs, fuse
+from framefuse.fuse import fuse
 from framefuse.fuse.graph.joins import with_pieces
+from framefuse.ir import costs
 
 ROWS, COLUMNS = symbol("s0"), symbol("s1")
 

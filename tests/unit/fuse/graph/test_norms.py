@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import framefuse
 from framefuse.api import compiled_function
-from framefuse.fuse import costs
+from framefuse.ir import costs
 from framefuse.ir.schedule import RunCall, RunKernel
 
 NORMS = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}

@@ -3,7 +3,8 @@
 import pytest
 from tests.unit.fuse.graphs import Builder, kernels
 
-from framefuse.fuse import costs, fuse
+from framefuse.fuse import fuse
+from framefuse.ir import costs
 from framefuse.ir.dtypes import BFLOAT16, FLOAT32
 from framefuse.ir.target import Target
 

@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import framefuse
-from framefuse.fuse import costs
 from framefuse.fuse.layouts import layouts, movable_calls
+from framefuse.ir import costs
 from framefuse.ir.schedule import RunCall, RunKernel
 from framefuse.runtime.function import compiled_function
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.fuse.graphs import symbol
 
-from framefuse.fuse import costs
-from framefuse.fuse.costs import ALIGN
 from framefuse.fuse.memory.arena import Piece, places
+from framefuse.ir import costs
+from framefuse.ir.costs import ALIGN
 from framefuse.ir.numbers import Symbol, expr
 
 S, T = symbol("s0"), symbol("s1")

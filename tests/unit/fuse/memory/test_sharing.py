@@ -4,7 +4,8 @@ import pytest
 import torch
 from tests.unit.fuse.graphs import Builder, check, kernels
 
-from framefuse.fuse import costs, fuse
+from framefuse.fuse import fuse
+from framefuse.ir import costs
 from framefuse.ir.loops.key import key_of
 from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.target import CPU, Target

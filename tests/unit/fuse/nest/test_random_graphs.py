@@ -6,7 +6,8 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from tests.unit.fuse.graphs import Builder, check, kernels, symbol, text_of
 
-from framefuse.fuse import costs, fuse
+from framefuse.fuse import fuse
+from framefuse.ir import costs
 from framefuse.ir.dtypes import FLOAT64, INT64
 from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.numbers import Symbol, expr

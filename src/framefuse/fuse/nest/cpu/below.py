@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from framefuse.fuse import costs
 from framefuse.fuse.grouping.cells import Group
 from framefuse.fuse.nest.loop_order import joinable
 from framefuse.fuse.nest.nest import Nest
+from framefuse.ir import costs
 from framefuse.ir.numbers import Expr, Symbol, expr, product
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import torch
 
-from framefuse.fuse import costs
 from framefuse.fuse.nest.forms import Runs, is_plain
 from framefuse.fuse.nest.loop_order import joinable
 from framefuse.fuse.nest.nest import Built, Nest
 from framefuse.fuse.nest.sweeps import Sweep
 from framefuse.fuse.nest.values import cast
+from framefuse.ir import costs
 from framefuse.ir.dtypes import FLOAT64, DType
 from framefuse.ir.loops import (
     Accumulate,

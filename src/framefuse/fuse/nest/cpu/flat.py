@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
-from framefuse.fuse import costs
 from framefuse.fuse.nest.forms import is_along
 from framefuse.fuse.nest.loop_order import joinable
 from framefuse.fuse.nest.nest import Nest
+from framefuse.ir import costs
 from framefuse.ir.loops import LoopKind, Statement
 from framefuse.ir.numbers import Expr, Symbol, expr, product
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.strided import Strides
 from framefuse.fuse.grouping.cells import Group
 from framefuse.fuse.nest.cpu.below import along_memory
@@ -24,6 +23,7 @@ from framefuse.fuse.nest.forms import Runs, crossing_axis, is_along, primary, ro
 from framefuse.fuse.nest.loop_order import memory_order, vector_axis
 from framefuse.fuse.nest.nest import Built, Nest
 from framefuse.fuse.nest.sweeps import Sweep, choose_saved, per_point_times, shape_of, sweeps_of
+from framefuse.ir import costs
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol, expr
 from framefuse.ir.target import CPU, Target

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from framefuse.fuse import costs
 from framefuse.fuse.grouping.work import loop_time
 from framefuse.fuse.nest.cpu.pieces import part, pieces
 from framefuse.fuse.nest.nest import Nest
 from framefuse.fuse.nest.piece import Piece
+from framefuse.ir import costs
 from framefuse.ir.loops import LoopKind, Statement
 from framefuse.ir.numbers import Expr, Symbol, ceildiv, minimum, product
 

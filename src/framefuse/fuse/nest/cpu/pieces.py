@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import ONE, ZERO, never_negative
 from framefuse.fuse.grouping.cells import Cell, Mask
 from framefuse.fuse.nest.nest import Nest
 from framefuse.fuse.nest.piece import Piece
+from framefuse.ir import costs
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.loops import Index, Let, Loop, LoopKind
 from framefuse.ir.numbers import Expr, Symbol, expr, maximum, minimum

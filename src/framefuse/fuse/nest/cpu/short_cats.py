@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import ONE, ZERO
 from framefuse.fuse.nest.cpu.pieces import pieces
 from framefuse.fuse.nest.nest import Nest
 from framefuse.fuse.nest.piece import Piece
 from framefuse.fuse.nest.stores import stores_last
+from framefuse.ir import costs
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.loops import Index, Let, Loop, LoopKind, Statement
 from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product

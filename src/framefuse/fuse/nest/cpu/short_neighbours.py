@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import ONE, ZERO
 from framefuse.fuse.nest.cpu.short_cats import neighbours, points
 from framefuse.fuse.nest.nest import Nest
+from framefuse.ir import costs
 from framefuse.ir.loops import Loop, LoopKind, Statement
 from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, maximum, minimum, product
 

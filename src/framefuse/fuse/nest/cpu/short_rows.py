@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import address
 from framefuse.fuse.grouping.cells import Cell
 from framefuse.fuse.grouping.work import loop_time
 from framefuse.fuse.nest.loop_order import Loops, join_neighbours, memory_order
 from framefuse.fuse.nest.nest import Nest
 from framefuse.fuse.nest.sweeps import Sweep, at_points
+from framefuse.ir import costs
 from framefuse.ir.numbers import Expr, Symbol, product
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import address
 from framefuse.fuse.grouping.cells import Cell
 from framefuse.fuse.nest.cpu.pieces import part, pieces
@@ -13,6 +12,7 @@ from framefuse.fuse.nest.loop_order import joinable
 from framefuse.fuse.nest.nest import Built, Nest
 from framefuse.fuse.nest.parameters import is_local
 from framefuse.fuse.nest.sweeps import Sweep
+from framefuse.ir import costs
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.loops import Index, Let, Load, Loop, LoopKind, Scratch, Store
 from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product

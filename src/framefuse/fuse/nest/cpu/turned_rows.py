@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from framefuse.fuse import costs
 from framefuse.fuse.nest.cpu.square_tiles import crossed, transpose_operands
 from framefuse.fuse.nest.forms import Runs
 from framefuse.fuse.nest.nest import Nest
+from framefuse.ir import costs
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.loops import Index, Let, Loop, LoopKind, Statement
 from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import ZERO
 from framefuse.fuse.nest.cpu.pieces import part, row_pieces
 from framefuse.fuse.nest.forms import Runs, is_plain
 from framefuse.fuse.nest.nest import Built, Nest, Partial
 from framefuse.fuse.nest.sweeps import Sweep
+from framefuse.ir import costs
 from framefuse.ir.loops import Accumulate, Accumulator, Load, Local, Loop, LoopKind, Statement, Store
 from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product
 

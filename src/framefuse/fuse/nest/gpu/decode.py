@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 
-from framefuse.fuse import costs
 from framefuse.fuse.addressing.strided import Strides
 from framefuse.fuse.grouping.cells import Group
 from framefuse.fuse.nest.loop_order import joinable
 from framefuse.fuse.nest.nest import Nest
 from framefuse.fuse.nest.sweeps import shape_of
+from framefuse.ir import costs
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
 from framefuse.ir.loops import Index, Let, LoopKind

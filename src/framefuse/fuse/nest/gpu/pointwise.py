@@ -6,13 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from framefuse.fuse import costs
 from framefuse.fuse.nest.forms import crossing_axis, is_along, primary
 from framefuse.fuse.nest.gpu.decode import decode, decode_elements, joined
 from framefuse.fuse.nest.gpu.unrolled import each_piece, unrolled_axis
 from framefuse.fuse.nest.loop_order import memory_order, vector_axis
 from framefuse.fuse.nest.nest import Built, Nest
 from framefuse.fuse.nest.sweeps import Sweep
+from framefuse.ir import costs
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.loops import Index, Let, Loop, LoopKind
 from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from framefuse.fuse import costs
 from framefuse.fuse.nest.forms import Runs
 from framefuse.fuse.nest.gpu.decode import joined
 from framefuse.fuse.nest.nest import Built, Nest
 from framefuse.fuse.nest.sweeps import Sweep
+from framefuse.ir import costs
 from framefuse.ir.loops import LoopKind
 from framefuse.ir.numbers import Expr, Symbol, expr, product
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import torch
 
-from framefuse.fuse import costs
 from framefuse.fuse.grouping.cells import Cell
 from framefuse.fuse.nest.forms import primary
 from framefuse.fuse.nest.gpu.decode import decode, decode_elements, gpu_nest
@@ -18,6 +17,7 @@ from framefuse.fuse.nest.loop_order import memory_order, vector_axis
 from framefuse.fuse.nest.nest import SCANS, Built, Nest, Partial
 from framefuse.fuse.nest.sweeps import Sweep, sweeps_of
 from framefuse.fuse.nest.values import cast
+from framefuse.ir import costs
 from framefuse.ir.dtypes import BOOL, INT64, DType
 from framefuse.ir.loops import Accumulate, Accumulator, Apply, Const, Index, Load, Local, Loop, LoopKind, Store, Value
 from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from framefuse.fuse import costs
 from framefuse.fuse.grouping.cells import Cell
 from framefuse.fuse.nest.forms import Runs
 from framefuse.fuse.nest.gpu.decode import decode, decode_elements, gpu_nest, lanes_of
@@ -14,6 +13,7 @@ from framefuse.fuse.nest.gpu.rows import sweep
 from framefuse.fuse.nest.nest import Built, Nest, Partial
 from framefuse.fuse.nest.sweeps import Sweep
 from framefuse.fuse.nest.values import cast, exact
+from framefuse.ir import costs
 from framefuse.ir.dtypes import INT64, DType
 from framefuse.ir.loops import Accumulate, Accumulator, Apply, Index, Let, Load, Local, Loop, LoopKind, Store, Value
 from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product

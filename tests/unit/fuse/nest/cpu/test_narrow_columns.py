@@ -5,7 +5,7 @@ import torch
 
 import framefuse
 from framefuse.api import compiled_function
-from framefuse.fuse import costs
+from framefuse.ir import costs
 from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.schedule import RunKernel
 

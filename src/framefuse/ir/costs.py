@@ -1,4 +1,4 @@
-"""Every cost and size by which fuse decides, in one place: times are nanoseconds on one thread of a CPU.
+"""Every cost and size by which lower and fuse decide, in one place: times are nanoseconds on one thread of a CPU.
 
 "Measured" gives the speed with other values as a multiple of that with this one, in three runs of
 ``python -m benchmarks kernels --costs`` on one core of an AMD EPYC whose caches other work used too. "Fitted" numbers
@@ -7,6 +7,35 @@ that compiling takes, and were not measured. Costs of operations are a column of
 stands with each device (``ir/target.py``), and how many points a program of a GPU holds, which is decided when the code
 is made, in ``codegen/triton/blocks.py``.
 """
+
+# ---- lowering: what kernels compute, and what is a call of torch's. Chosen, but for what says otherwise.
+# Elements of a matrix from which a GPU multiplies it with a vector by a kernel of ours. Measured on an H100, ms of the
+# library and of a sum over rows: float32 of 8192 x 8192 0.114, 0.090; 256 x 131,072 0.051, 0.051; 4096 x 333 0.011,
+# 0.009; 256 x 4096 0.015, 0.009; bfloat16 of 16384 x 4096 0.050, 0.046; 1024 x 4096 0.017, 0.006.
+MATRIX_VECTOR = 1 << 20
+# Elements of a window up to which a kernel reads each by itself; a larger one is the library's: 3 x 3 x 3 is within it,
+# and twice that still has a register for each.
+POOLED_ELEMENTS = 64
+# Elements of a row of windows of one size from which a CPU averages by a kernel what it computes along memory, too.
+# Measured on an H200: 64 x 256 pictures of 112 x 112 to 7 x 7 take the library 0.47 ms, and reading them 0.2. On an
+# EPYC, times the library's speed: pictures in memory 1.1 to 5.4, channels-last ones 1.1 to 2.9, computed ones of rows
+# of 28 2.9, of 8 0.4 to 0.85, of 7 0.55, of 4 0.4.
+POOLED_ROW = 16
+# Points of a window up to which a GPU's kernel reads them all for each result of a depthwise convolution. Four of
+# 32 x 512 x 2048 float32 between two transposes, with a SiLU behind them, take 0.72 ms by the library (H100).
+STENCIL_POINTS = 8
+UNFOLDED_SIDE = 16  # points of a window along each side up to which a kernel copies windows
+# Blocks of a window that a kernel joins, and of one with blocks of so many elements; measured on AVX-512, in eager's
+# speed: 400 elements every 160 (5 of 80) 0.5 by the library.
+WINDOW_BLOCKS, WINDOW_LONG_BLOCKS, WINDOW_LONG_BLOCK = 4, 16, 8
+BETWEEN_DEEP = 12  # values one in the other that are computed at the elements between those that are read, too
+ARGUMENT_NEAR = 4  # elements from one to the next up to which a kernel is written for that distance: vectors take all
+WRITTEN_NEIGHBOURS = 4  # in memory of which one is written, up to which a row is made of groups of them
+COMPLEX_TERMS = 4  # of a complex product that kernels add up one by one: a gate of two qubits
+COMPLEX_SAVED = 2  # calls saved for each one that splits complex numbers into parts or joins them
+LISTED_NUMBERS = 8  # that are written one by one into a tensor
+LISTED_PLACES = 16  # of a list of positions that is written into the graph
+PROBED_SYMBOLS = 8  # in sizes that are tried with other numbers: each pair of them may be tried as equal
 
 # ---- time. Fitted; measured since, an element of float32: x * 2 0.055 (estimated 0.095), exp 0.17 (0.18).
 NANOSECONDS_PER_BYTE = 0.01  # of a stream through the second-level cache
