@@ -29,5 +29,7 @@ bool weigh_add(Weigh *weigh, Turn turn, double seconds)
     weigh->sum[turn] += seconds;
     if (first || seconds < weigh->least[turn])
         weigh->least[turn] = seconds;
+    if (seconds > weigh->most[turn])
+        weigh->most[turn] = seconds;
     return ++weigh->turn == TURNS;
 }

@@ -11,7 +11,7 @@ typedef struct {
     bool recorded;           /* the call under way is recorded, at least in part: its time says nothing */
     uint32_t until;          /* so many compiled calls are made before the next weighing */
     int32_t turn;            /* of the weighing under way */
-    double sum[2], least[2]; /* seconds of its calls, by Turn */
+    double sum[2], least[2], most[2]; /* seconds of its calls, by Turn */
 } Weigh;
 
 double weigh_clock(void);

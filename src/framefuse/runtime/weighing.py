@@ -47,7 +47,9 @@ SETTLE = 2  # calls of compiled code before a weighing that follows a rest
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds of the calls of one weighing, as many of each kind: their sums, and the least of each kind."""
+    """Seconds of the calls of one weighing, as many of each kind: their sums without the longest of each kind, and the
+    least of each.
+    """
 
     eager: float
     compiled: float
