@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import linecache
 import operator
 import re
 import sys
@@ -338,7 +339,7 @@ def sequences_of_tensors_are_joined(compiled):
 
 
 @pytest.mark.parametrize("backend", [torch.backends.cudnn, torch.backends.mkldnn])
-def test_flags_of_a_backend_are_two_breaks(backend):
+def test_flags_of_a_backend_are_breaks_at_their_line(backend):
     def program(a):
         with backend.flags(enabled=False):
             found = a.sin() * 2, backend.enabled
@@ -350,7 +351,9 @@ def test_flags_of_a_backend_are_two_breaks(backend):
         torch.testing.assert_close(ours[0][0], eagers[0][0])
         assert (ours[0][1], ours[1]) == (eagers[0][1], eagers[1])
     found = framefuse.explain(compiled)
-    assert len(found.breaks) == 2 and found.hits == 3
+    (stop,) = found.breaks  # as the block begins and as it ends
+    assert linecache.getline(stop.line.file, stop.line.line).strip() == "with backend.flags(enabled=False):"
+    assert len(found.graphs) == 3 and found.hits == 3
 
 
 @TABLE.parametrize()
