@@ -85,8 +85,8 @@ def div(lo: Lowering, input: Value, other: Value, *, rounding_mode: str | None =
     dtype = result_dtype(operands(lo, input, other), lo.default)
     if dtype.is_float:
         if isinstance(other, Node) and any(size is not ONE for size in other.shape):  # eager rounds the quotient first
-            return lo.compute(lambda a, b: e.trunc(held_as(a / b, dtype)), input, other)
-        return lo.compute(lambda a, b: e.trunc(a / b), input, other)
+            return lo.compute(lambda a, b: e.trunc(held_as(a / b, dtype)).derived("nothing", a, b), input, other)
+        return lo.compute(lambda a, b: e.trunc(a / b).derived("nothing", a, b), input, other)
     if dtype is BOOL:
         raise Unsupported("bool")
     return lo.compute(lambda a, b: (a - a.apply("fmod", b)).apply("floordiv", b), input, other)

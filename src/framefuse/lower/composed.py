@@ -49,7 +49,7 @@ def addbmm(
 def addr(
     lo: Lowering, input: Node, vec1: Node, vec2: Node, *, beta: Value = 1, alpha: Value = 1, out: Value = None
 ) -> Node:
-    if input.dtype is not vec1.dtype or not vec1.shape or not vec2.shape:
+    if not by_blas(lo, input, vec1, vec2) or not vec1.shape or not vec2.shape:  # others round on the way
         raise Unsupported("dtypes, or a number")
     return _added(lo, input, outer(lo, vec1, vec2), beta, alpha)
 

@@ -8,7 +8,7 @@ from framefuse.ir import costs
 from framefuse.ir.builder import ONE, Shape
 from framefuse.ir.dtypes import BY_NAME, DType
 from framefuse.ir.graph import Node
-from framefuse.ir.numbers import product
+from framefuse.ir.numbers import Expr, expr, product
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 from framefuse.lower.reductions import accumulate
@@ -117,31 +117,37 @@ def product_of_packed(lo: Lowering, input: Node, mat2: Node, scales: Node) -> Sh
 @rule("linalg.multi_dot", "chain_matmul")
 def multi_dot(lo: Lowering, *tensors: Value, out: Value = None) -> Lowered:
     """The product of matrices, with a vector at either end or none, in the order that takes the fewest multiplications
-    at the recorded sizes (Cormen et al., Introduction to Algorithms, 15.2), as torch has it.
+    (Cormen et al., Introduction to Algorithms, 15.2), as torch has it: guards hold the sizes to that order.
     """
     factors = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
     if len(factors) < 2 or not by_blas(lo, *factors) or any(len(factor.shape) != 2 for factor in factors[1:-1]):
         raise Unsupported("factors")
-    sizes = [lo.size(factor.shape[-1]) for factor in factors]
-    sizes.insert(0, lo.size(factors[0].shape[0]) if len(factors[0].shape) > 1 else 1)
+    sizes = [factors[0].shape[0] if len(factors[0].shape) > 1 else ONE, *(factor.shape[-1] for factor in factors)]
     if len(factors[-1].shape) == 1:
-        sizes[-1] = 1
-    return _chained(lo, factors, _splits(sizes), 0, len(factors) - 1)
+        sizes[-1] = ONE
+    return _chained(lo, factors, _splits(lo, sizes), 0, len(factors) - 1)
 
 
-def _splits(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
+def _splits(lo: Lowering, sizes: Sequence[Expr]) -> dict[tuple[int, int], int]:
     """Of the factors from one to another: behind which the last product splits them."""
     count = len(sizes) - 1
-    cost = {(n, n): 0 for n in range(count)}
+    cost = {(n, n): expr(0) for n in range(count)}
     split: dict[tuple[int, int], int] = {}
     for length in range(1, count):
         for first in range(count - length):
             last = first + length
-            ways = [
-                (cost[first, at] + cost[at + 1, last] + sizes[first] * sizes[at + 1] * sizes[last + 1], at)
+            ways = {
+                at: cost[first, at] + cost[at + 1, last] + sizes[first] * sizes[at + 1] * sizes[last + 1]
                 for at in range(first, last)
-            ]
-            cost[first, last], split[first, last] = min(ways)
+            }
+            # Of equal ways the first, but of three factors the last.
+            order = sorted(ways, reverse=count == 3)
+            best = min(order, key=lambda at: lo.size(ways[at]))
+            for place, at in enumerate(order):
+                if at != best:
+                    before = place < order.index(best)
+                    lo.require("<" if before else "<=", ways[best], ways[at], "the order of a chain of products")
+            cost[first, last], split[first, last] = ways[best], best
     return split
 
 

@@ -1,6 +1,8 @@
 """Compiled code never stays slower than eager: calls that may be are weighed, or recorded ever more rarely."""
 
+import itertools
 import secrets
+import time
 
 import pytest
 import torch
@@ -110,6 +112,28 @@ def test_a_call_with_breaks_is_weighed_by_its_forward_where_a_backward_may_follo
         if backward != "none":
             torch.testing.assert_close(x.grad, 2 * (torch.sin(x) + 1) * torch.cos(x))
     assert bounds == [bound]
+
+
+@pytest.mark.first_call
+def test_the_longest_call_of_a_side_does_not_count(monkeypatch):
+    weighed, calls = [], itertools.count()
+
+    @framefuse.disable
+    def slow_now_and_then():
+        if next(calls) % 8 == 0:  # one of the eight calls that are weighed
+            time.sleep(0.2)
+
+    def program(x):
+        y = torch.sin(x)
+        slow_now_and_then()
+        return y + 1
+
+    monkeypatch.setattr(weighing.Times, "lost", lambda times, bound: weighed.append(times) or True)
+    compiled = framefuse.compile(program)
+    for _ in range(LONG):
+        x = torch.randn(4)
+        torch.testing.assert_close(compiled(x), torch.sin(x) + 1)
+    assert weighed and all(max(times.eager, times.compiled) < 0.2 for times in weighed)
 
 
 @pytest.mark.first_call
