@@ -131,38 +131,6 @@ def older_constructors_of_sizes(compiled):
         yield f(torch.randn(rows, 5))
 
 
-# Elements -----------------------------------------------------------------------------
-
-
-@trap(traces=1, hits=3)
-def a_list_of_elements_that_are_computed_with(compiled):
-    def program(a, b):
-        first, second, *_ = a.sum(0).tolist()
-        return b * first + second, sum(b[0].tolist()), (a[:2] * 3).long().tolist(), a.amax().tolist()
-
-    f = compiled(program)
-    for a, b in pairs():
-        yield f(a, b)
-
-
-@trap(traces=2, hits=3)
-def a_list_of_as_many_elements_as_there_are_rows(compiled):
-    f = compiled(lambda a: [a * part for part in a[:, 0].half().tolist()])
-    for rows in (4, 4, 6, 6, 4):
-        yield f(torch.randn(rows, 5))
-
-
-@trap(traces=1, hits=3)
-def a_list_of_elements_as_sizes(compiled):
-    def program(a, b):
-        sizes = (b[0, :2].abs() * 5).long().tolist()
-        return torch.zeros(sizes) + a[0, 0], torch.cat([a, a]).split([*a.shape[:1], a.size(0)])
-
-    f = compiled(program)
-    for a, b in pairs():
-        yield f(a, b)
-
-
 # Generators -----------------------------------------------------------------------------
 
 

@@ -25,16 +25,6 @@ def float_word(tensor: torch.Tensor) -> torch.Tensor:
     return _word(tensor.detach() if tensor.requires_grad else tensor, torch.float64).view(torch.int64)
 
 
-def integer_word_at(tensor: torch.Tensor, *place: int) -> torch.Tensor:
-    """The same of one element of a tensor that has more."""
-    return integer_word(tensor[place])
-
-
-def float_word_at(tensor: torch.Tensor, *place: int) -> torch.Tensor:
-    """The same of one element of a tensor that has more."""
-    return float_word(tensor[place])
-
-
 def _word(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return tensor.to(dtype, copy=True) if tensor.is_cpu else tensor.to("cpu", dtype)
 

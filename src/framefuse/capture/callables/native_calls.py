@@ -58,7 +58,6 @@ def _holds(function: types.FunctionType) -> bool:
 
 # Policies of calls that can be made again: they change nothing, or the recorder knows what they did.
 AGAIN = frozenset(("torch", "pure", "numbers"))
-LISTED = 64  # elements that are read one by one where no step can read the list at once
 # Functions of the library that say how others are called.
 SIGNATURES = (inspect.signature, inspect.getfullargspec, inspect.unwrap)
 
@@ -132,7 +131,7 @@ class Natives:
         row = TABLE[name]
         if row.resizes:
             return self._reshaped(target, name, args, kwargs)
-        if not (row.reads_element or name in ("requires_grad_", "tolist")) or kwargs:
+        if not (row.reads_element or name == "requires_grad_") or kwargs:
             return None
         holder = getattr(target, "__self__", None)
         given = (holder, *args) if is_a(holder, torch.Tensor) else args
@@ -141,8 +140,6 @@ class Natives:
         if row.reads_element:
             whole = None if row.kind is None else row.kind is int
             return self._element(given[0], whole) if len(given) == 1 else None
-        if name == "tolist":
-            return self._elements(given[0]) if len(given) == 1 else None
         wanted = given[1] if len(given) > 1 else True
         if len(given) > 2 or type(wanted) is not bool or self.recorder.requires_grad(given[0]) is not wanted:
             return None
@@ -171,17 +168,6 @@ class Natives:
         if type(number) in TRACKED:
             self.machine.exits.watch()
         return number
-
-    def _elements(self, tensor: torch.Tensor) -> Value:
-        """All elements of a tensor as run-time numbers where no step can read them, which is less work."""
-        if self.machine.exits.breakable():
-            return None
-        if tensor.ndim == 0:
-            return self._element(tensor, None)
-        numbers = element_reads.listed(self.recorder, tensor, LISTED)
-        if numbers is not None:
-            self.machine.exits.watch()
-        return numbers
 
     def value(self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords) -> Value:
         """The result of native code, where the instruction goes on with it: no break is possible there."""

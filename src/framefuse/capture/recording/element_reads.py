@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from framefuse.capture.facts.nested_numbers import pin_nested
-from framefuse.capture.facts.numbers import Integer, floating, integer
+from framefuse.capture.facts.numbers import floating, integer
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir import elements
 from framefuse.ir.numbers import Real, float_of_bits
-from framefuse.ir.values import Arguments, Function, Value
+from framefuse.ir.values import Arguments, Function
 
 
 def read(recorder: Recorder, tensor: torch.Tensor, whole: bool | None = None) -> float | None:
@@ -37,37 +36,6 @@ def read(recorder: Recorder, tensor: torch.Tensor, whole: bool | None = None) ->
     if recorder.machine is not None and not recorder.machine.exits.reads_elements:
         return None
     return word(recorder, elements.integer_word if whole else elements.float_word, (tensor,), whole)
-
-
-def listed(recorder: Recorder, tensor: torch.Tensor, most: int) -> list[Value] | None:
-    """What ``tolist`` gives, with run-time numbers: as many are read as there are now, which guards then hold. None for
-    more than ``most`` and where reading them must be a step.
-    """
-    if recorder.number(tensor) is None or not recorder.symbolic or not recorder.alive:
-        return None
-    if recorder.machine is not None and not recorder.machine.exits.reads_elements:
-        return None
-    with torch._C.DisableTorchFunction():
-        sizes = tuple(tensor.shape)
-        held = tensor.dtype in (torch.bool, torch.uint64) or tensor.is_complex()
-        if held or not sizes or not 0 < tensor.numel() <= most:
-            return None
-    symbolic = recorder.sizes.of(tensor)
-    if any(type(size) is Integer and recorder.relations.is_from_data(size.expr) for size in symbolic):
-        return None
-    pin_nested(symbolic)
-    if not recorder.alive:
-        return None
-    whole = not tensor.is_floating_point()
-    function = elements.integer_word_at if whole else elements.float_word_at
-
-    def part(place: tuple[int, ...]) -> Value:
-        if len(place) == len(sizes):
-            return word(recorder, function, (tensor, *place), whole)
-        return [part((*place, number)) for number in range(sizes[len(place)])]
-
-    found: list[Value] = part(())
-    return found
 
 
 def decided(recorder: Recorder, tensor: torch.Tensor) -> bool:

@@ -223,7 +223,7 @@ _line(_Row(row_major=True, total=True), "logcumsumexp", "cummax", "cummin")
 _line(_Row(row_major=True, sparse=(4, 6)), "embedding")
 _line(_Row(sparse=(7,)), "embedding_bag")
 _line(_Row(total=True, keeps_order=True), "clone", "permute", "empty_like")
-_line(_Row(total=True), "integer_word", "float_word", "integer_word_at", "float_word_at", "i0", "special_i0e",
+_line(_Row(total=True), "integer_word", "float_word", "i0", "special_i0e",
       "special_i1", "special_i1e", "special_ndtr", "special_ndtri", "special_entr")  # fmt: skip
 _line(_Row(total=True, inside=True), "sort", "argsort", "msort")
 _line(_Row(fixed=True), "norm", "linalg_norm", "linalg_vector_norm", "pairwise_distance")  # order 0 has no gradient

@@ -214,11 +214,7 @@ def test_program(name: str) -> None:
 
 
 def test_fullgraph_names_the_break():
-    def looked_at(x):
-        s = x.sum().item()
-        return x * 2 if s > 0 else x - 1
-
-    compiled = framefuse.compile(looked_at, fullgraph=True)
+    compiled = framefuse.compile(item_in_the_middle, fullgraph=True)
     with torch.no_grad(), pytest.raises(framefuse.UserError, match=r"test_breaks.py:\d+[\s\S]*item[\s\S]*torch.where"):
         compiled(vector(1.0))
 
