@@ -101,11 +101,12 @@ def has_rules(node: Node) -> bool:
     if _casts(node):
         return False
     if any(part.dtype.kind == "complex" for part in (node, *node.inputs)):
-        when = COMPLEX.get(node.attr("name"), _never)
+        when = COMPLEX.get(node.attr("name"), never)
     return when is None or when(node)
 
 
-def _never(node: Node) -> bool:
+def never(node: Node) -> bool:
+    """The condition of a rule that holds for none of the calls on such numbers."""
     return False
 
 

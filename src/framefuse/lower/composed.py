@@ -15,7 +15,7 @@ from framefuse.lower.binary import clamp, mul, power
 from framefuse.lower.context import Lowering
 from framefuse.lower.diagonals import view as diagonal
 from framefuse.lower.einsum import tensordot
-from framefuse.lower.products import by_blas, outer, plain_product
+from framefuse.lower.products import added, by_blas, outer, plain_product
 from framefuse.lower.random_numbers import draw
 from framefuse.lower.reductions import index_of, mean_of, norm, sum_
 from framefuse.lower.rules import Lowered, Shapes, Unsupported, rule
@@ -55,13 +55,10 @@ def addr(
 
 
 def _added(lo: Lowering, input: Node, product: Node, beta: Value, alpha: Value) -> Node:
-    """``beta * input + alpha * product``."""
+    """The two as :func:`added` adds them, where the factors are known and the input is looked at."""
     if not isinstance(beta, (int, float)) or not isinstance(alpha, (int, float)) or beta == 0:
         raise Unsupported("run-time factors, or an input that is not looked at")
-    if alpha != 1:
-        product = lo.compute(lambda a: a * alpha, product)
-    scaled = input if beta == 1 else lo.compute(lambda a: a * beta, input)
-    return lo.compute(lambda a, b: a + b, product, scaled)
+    return added(lo, input, product, beta, alpha)
 
 
 @rule("column_stack")

@@ -246,6 +246,11 @@ def addmm(
     result = matmul(lo, left, right)
     if not isinstance(result, Node):
         return result
+    return added(lo, input, result, beta, alpha)
+
+
+def added(lo: Lowering, input: Node, result: Node, beta: float, alpha: Value) -> Node:
+    """``beta * input + alpha * result``; an input times 0 is not looked at."""
     if alpha != 1:
         result = lo.compute(lambda a: a * alpha, result)
     if beta == 0:

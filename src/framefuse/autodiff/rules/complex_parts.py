@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from framefuse.autodiff.library import call, inside
-from framefuse.autodiff.registry import Given, Gradient, vjp_call
+from framefuse.autodiff.registry import Given, Gradient, never, vjp_call
 from framefuse.ir.builder import ONE, ZERO, Builder
 from framefuse.ir.graph import Arg, Node
 from framefuse.ir.pairs import JOIN, SPLIT, in_memory, joined, parts
@@ -39,16 +39,12 @@ def conjugate_summed(a: torch.Tensor, b: torch.Tensor, sizes: Sequence[int]) -> 
     return (a * b.conj()).sum_to_size(tuple(sizes))
 
 
-def _never(node: Node) -> bool:
-    return False
-
-
 def _of_two(node: Node) -> bool:
     kinds = all(operand.dtype is node.dtype for operand in node.inputs)
     return kinds and node.attr("args") == (Arg(0), Arg(1)) and not node.attr("kwargs")
 
 
-@vjp_call("mul", "multiply", "__mul__", when=_never, of_complex=_of_two)
+@vjp_call("mul", "multiply", "__mul__", when=never, of_complex=_of_two)
 def product(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> Sequence[Gradient]:
     gradients: list[Gradient] = []
     for operand, other, wanted in zip(node.inputs, node.inputs[::-1], need, strict=True):
