@@ -20,6 +20,7 @@ from framefuse.capture.exits.resume_points import ResumePoint, ResumePoints
 from framefuse.capture.exits.snapshot import Unrepresentable, take
 from framefuse.capture.facts.settle import settle
 from framefuse.capture.facts.sources import Sources
+from framefuse.capture.facts.told_apart import guard_partition
 from framefuse.capture.program import leaves
 from framefuse.capture.program.breaks import Break
 from framefuse.capture.program.decoded import decode
@@ -427,7 +428,7 @@ class _Run:
         result = build(value) if step is None else Build("tuple", None, tuple(handed))
         recorder.journal.separate()
         separate_tensors(recorder)
-        recorder.sources.guard_partition()
+        guard_partition(recorder.sources)
         if not recorder.alive:
             return None
         inputs = inputs_of(recorder)

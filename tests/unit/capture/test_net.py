@@ -14,7 +14,7 @@ import torch
 
 import framefuse
 from framefuse.capture.callables import native_calls, policy
-from framefuse.capture.facts import contents, effects, functions, relations, sources
+from framefuse.capture.facts import contents, effects, functions, hidden_state, relations, sources, told_apart
 from framefuse.capture.recording import call_arguments, outcome, recorder, run_time_sizes, written_memory
 from framefuse.driver import faults
 from framefuse.errors import CompilerBug
@@ -64,7 +64,7 @@ def program() -> tuple[Callable[..., Any], Callable[[], Any]]:
 
 
 PLACES = [
-    (sources, "Fact"), (sources, "place_of"), (sources, "Source"), (sources, "has_hidden_state"),
+    (sources, "Fact"), (sources, "place_of"), (sources, "Source"), (hidden_state, "has_hidden_state"),
     (contents, "Change"), (contents, "is_key"), (effects, "Write"), (effects, "settle"),
     (recorder, "describe"), (recorder, "Call"), (call_arguments, "Ref"), (written_memory, "versions_of"),
     (relations, "Relation"),
@@ -168,8 +168,10 @@ def test_the_programs_own_errors_are_none_of_ours() -> None:
 NETS = {
     sources.Sources: (
         "source_of root fact guard_value assign_source read read_at instance_dict guard_absent "
-        "guard_absent_names guard_type guard_version refuse_hidden_state tell_apart guard_partition"
+        "guard_absent_names guard_type guard_version tell_apart"
     ),
+    hidden_state: "refuse_hidden_state",
+    told_apart: "guard_partition",
     functions.Functions: "guard read_global guard_unset_global enter assign_cells read_cell guard_unset_cell",
     contents.Contents: (
         "change own guard_length guard_filled item holds_moving_number guard_membership guard_extent "

@@ -14,7 +14,8 @@ import traceback
 import types
 import warnings
 
-from framefuse.capture.facts.sources import Sources, place_of
+from framefuse.capture.facts.place_names import place_of
+from framefuse.capture.facts.sources import Sources
 from framefuse.capture.interp import stacks
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program.lookups import type_get

@@ -8,6 +8,7 @@ import torch
 
 from framefuse.capture.facts.atoms import ATOMS
 from framefuse.capture.facts.numbers import TRACKED, Integer
+from framefuse.capture.facts.told_apart import address
 from framefuse.capture.interp.continuations import PushChecked
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import special
@@ -60,7 +61,7 @@ def _address(machine: Machine, value: Value) -> int | None:
     """The address of a known object, None for any other."""
     sources = machine.recorder.sources
     known = machine.recorder.alive and type(value) not in TRACKED and sources.knows(value)
-    return sources.address(value) if known else None
+    return address(sources, value) if known else None
 
 
 def _shifted(number: int) -> int | None:

@@ -27,9 +27,9 @@ from framefuse.capture.callables.unseen import (
     walks,
 )
 from framefuse.capture.facts.atoms import ATOMS, CONTAINERS
+from framefuse.capture.facts.code_like import CODE_LIKE
 from framefuse.capture.facts.nested_numbers import pin_nested, reads_values, sought
 from framefuse.capture.facts.numbers import TRACKED, bare, is_nan, key_of, plain_number
-from framefuse.capture.facts.sources import CODE_LIKE
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.stacks import from_here, look, looks
 from framefuse.capture.program import leaves

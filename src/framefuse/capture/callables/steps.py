@@ -16,8 +16,8 @@ from framefuse.capture.callables.hearers import Hearers
 from framefuse.capture.facts.atoms import ATOMS, CARRIED
 from framefuse.capture.facts.nested_numbers import strip
 from framefuse.capture.facts.numbers import TRACKED, bare
+from framefuse.capture.facts.place_names import Place
 from framefuse.capture.facts.settings import RESTORED
-from framefuse.capture.facts.sources import Place
 from framefuse.capture.interp import stacks
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program.markers import MISSING

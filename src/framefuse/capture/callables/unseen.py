@@ -13,10 +13,12 @@ import torch
 
 from framefuse.capture.callables.plain_methods import only_reads, underlying
 from framefuse.capture.facts.atoms import ATOMS, CONTAINERS, SETS
+from framefuse.capture.facts.code_like import CODE_LIKE
+from framefuse.capture.facts.hidden_state import refuse_hidden_state
 from framefuse.capture.facts.nested_numbers import pin_nested
 from framefuse.capture.facts.numbers import TRACKED, Float, Integer, bare, key_of, names_object
 from framefuse.capture.facts.settle import slots_of, tuple_like
-from framefuse.capture.facts.sources import CODE_LIKE, Sources
+from framefuse.capture.facts.sources import Sources
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program.leaves import PURE_MODULES
 from framefuse.capture.program.lookups import goes_by_index, python_method, type_get
@@ -65,7 +67,7 @@ def shown(machine: Machine, value: Value, depth: int = 0) -> None:
         if not _tells(machine, value, depth):
             machine.recorder.kill("native-call", f"The text of a {kind.__name__}")
     else:
-        sources.refuse_hidden_state(value)
+        refuse_hidden_state(sources, value)
 
 
 def _tells(machine: Machine, value: Value, depth: int) -> bool:
@@ -290,7 +292,7 @@ def compares(machine: Machine, value: Value, names: tuple[str, ...] = COMPARISON
     if all(python_method(kind, name) is None for name in names):
         sources.tell_apart(value)
         if type_get(kind, "__eq__") is not object.__eq__:
-            sources.refuse_hidden_state(value)
+            refuse_hidden_state(sources, value)
         return False
     read = [only_reads(machine, value, name) for name in names]
     if False in read:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 
 from framefuse.capture.facts.atoms import ATOMS
+from framefuse.capture.facts.code_like import CODE_LIKE
 from framefuse.capture.facts.numbers import TRACKED, is_nan
-from framefuse.capture.facts.sources import CODE_LIKE
 from framefuse.capture.facts.texts import Text
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program.bound import BOUND_KINDS, is_bound, taken_apart

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import torch
 
 from framefuse.capture.facts.atoms import ATOMS, CALLABLES, CARRIED, CONTAINERS, SEQUENCES, SETS, is_key, is_shared_key
+from framefuse.capture.facts.hidden_state import refuse_hidden_state
 from framefuse.capture.facts.numbers import integer, plain_number
-from framefuse.capture.facts.sources import Place, Sources
+from framefuse.capture.facts.place_names import Place
+from framefuse.capture.facts.sources import Sources
 from framefuse.capture.facts.texts import Text, bare_text
 from framefuse.ir.containers import elements, entries, held, size
 from framefuse.ir.facts import Fact, Source
@@ -93,7 +95,7 @@ class Contents:
             if entry is None or not self.sources.host.alive:
                 return
             if not is_a(container, CONTAINERS):
-                self.sources.refuse_hidden_state(container)
+                refuse_hidden_state(self.sources, container)
                 return
             changed = self.changed.get(id(container))
             if changed is not None and not self._followed(changed):
@@ -312,7 +314,7 @@ class Contents:
             if entry is None or not self.sources.host.alive:
                 return
             if not is_a(container, CONTAINERS):
-                self.sources.refuse_hidden_state(container)
+                refuse_hidden_state(self.sources, container)
                 return
             changed = self.changed.get(id(container))
             if changed is not None and not self._followed(changed):
@@ -383,7 +385,7 @@ class Contents:
             if type(value) in ATOMS or depth > 6:
                 return
             if not is_a(value, CONTAINERS):
-                self.sources.refuse_hidden_state(value)
+                refuse_hidden_state(self.sources, value)
             if is_a(value, CONTAINERS):
                 self.guard_shallow_contents(value)
                 for child in held(value):

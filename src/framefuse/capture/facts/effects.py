@@ -12,9 +12,10 @@ from framefuse.capture.facts.atoms import ATOMS
 from framefuse.capture.facts.contents import Change, Contents
 from framefuse.capture.facts.functions import Functions
 from framefuse.capture.facts.numbers import TRACKED
+from framefuse.capture.facts.place_names import Place, place_of
 from framefuse.capture.facts.settings import RESTORED, Setting
 from framefuse.capture.facts.settle import settle, settle_class
-from framefuse.capture.facts.sources import Place, Sources, place_of
+from framefuse.capture.facts.sources import Sources
 from framefuse.capture.program.lookups import has_finalizer
 from framefuse.capture.program.markers import MISSING
 from framefuse.capture.program.services import Memo

@@ -1,4 +1,4 @@
-"""Says of a class whether its instances may hold state that no fact describes."""
+"""Ends a recording where native code looks into an object whose state no fact describes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,14 @@ from collections.abc import Callable
 import torch
 
 from framefuse.capture.facts.atoms import ATOMS
+from framefuse.capture.facts.code_like import CODE_LIKE
+from framefuse.capture.facts.sources import Sources
 from framefuse.ir.classes import written_in_c
+from framefuse.ir.numpy_numbers import is_numpy_number
+from framefuse.ir.own_class import is_a
+from framefuse.ir.values import Value
 
+STATELESS = (*CODE_LIKE, torch.Tensor, slice, range, types.MethodType)  # beside what facts say of them
 # Types written in C whose content the facts describe, or that have none.
 DESCRIBED = frozenset(
     (
@@ -19,6 +25,26 @@ DESCRIBED = frozenset(
         functools.partial,
     )
 )
+
+
+def refuse_hidden_state(sources: Sources, value: Value) -> None:
+    """Native code is about to look into ``value``: ends the recording if that is state which no fact describes."""
+    try:
+        kind = type(value)
+        if not sources.knows(value) or not sources.host.alive or not has_hidden_state(kind):
+            return
+        if is_a(value, STATELESS) or _is_native_enum(kind):
+            return
+        if (is_numpy_number(value) or is_of_atoms(kind)) and sources.is_fixed_number(value):
+            return
+        sources.host.kill("argument", f"the state of a {type(value).__name__}")
+    except Exception as fault:
+        sources.host.fault(fault)
+
+
+def _is_native_enum(kind: type) -> bool:
+    """Whether it is an enumeration that pybind11 made, as torch's SDPBackend: its objects never change."""
+    return type(kind).__name__ == "pybind11_type" and "__entries" in vars(kind)
 
 
 def _has_hidden_state(kind: type) -> bool:

@@ -14,8 +14,8 @@ from collections.abc import Callable
 import torch
 
 from framefuse.capture.facts.atoms import ATOMS
+from framefuse.capture.facts.code_like import CODE_LIKE
 from framefuse.capture.facts.numbers import TRACKED, bare
-from framefuse.capture.facts.sources import CODE_LIKE
 from framefuse.capture.program.bound import BOUND_KINDS, bind, is_bound, taken_apart
 from framefuse.capture.program.frame import FrameView, InterpretedGenerator, native_generator
 from framefuse.capture.program.iterators import OF_SEQUENCE, VIEW_OBJECTS, VIEWS, RangeIterator, reduced

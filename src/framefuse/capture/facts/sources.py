@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import re
 import types
 from collections.abc import Mapping
 from contextvars import Token
@@ -13,33 +12,24 @@ import torch
 
 from framefuse.capture.facts.atoms import CARRIED, CONTAINERS, SINGLETONS, TEXTS
 from framefuse.capture.facts.class_numbers import assigned_numbers
-from framefuse.capture.facts.hidden_state import has_hidden_state, is_of_atoms
+from framefuse.capture.facts.code_like import CODE_LIKE
 from framefuse.capture.facts.kinds import is_plain
 from framefuse.capture.facts.numbers import TRACKED, bare, floating, form_of, integer, is_nan, plain_number
 from framefuse.capture.facts.owner import Question
+from framefuse.capture.facts.place_names import Place, place_of
 from framefuse.capture.facts.relations import Relations
 from framefuse.capture.facts.settings import Setting
 from framefuse.capture.facts.texts import Text, text
 from framefuse.capture.program.bound import BOUND_KINDS
-from framefuse.ir.classes import OF_TYPING, immutable, is_by_content
+from framefuse.ir.classes import immutable, is_by_content
 from framefuse.ir.facts import Fact, Source
 from framefuse.ir.numbers import Real, Symbol
-from framefuse.ir.numpy_numbers import FUNCTIONS, is_numpy_number
 from framefuse.ir.own_class import is_a
 from framefuse.ir.source import Line
 from framefuse.ir.trace import Build
 from framefuse.ir.values import Value
 
 FREE = ("integer", "real")  # facts of numbers that a call takes as they are
-CODE_LIKE = (
-    type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.MethodDescriptorType, types.CodeType,
-    types.GetSetDescriptorType, types.WrapperDescriptorType, types.MemberDescriptorType,
-    types.ClassMethodDescriptorType,
-    property, classmethod, staticmethod, enum.Enum, types.GenericAlias, types.UnionType,
-    re.Pattern, re.Match, torch._ops.OperatorBase, torch._ops.OpOverloadPacket, FUNCTIONS, *OF_TYPING,
-)  # fmt: skip
-
-
 class Host(Protocol):
     """What the table of sources needs of the recorder."""
 
@@ -451,37 +441,6 @@ class Sources:
         except Exception as fault:
             self.host.fault(fault)
 
-    def guard_partition(self) -> None:
-        """States that the objects which the program told apart are as many as they were: two places that hold one
-        have that fact since they were met.
-        """
-        try:
-            kinds: dict[type, list[tuple[Value, Source]]] = {}
-            for value, source in self.told_apart.values():
-                kinds.setdefault(type(value), []).append((value, source))
-            for entries in kinds.values():
-                if len(entries) > 1 and not all(self._is_held(value, source) for value, source in entries):
-                    (_, first), *others = entries
-                    self.fact(first, "distinct", tuple([source for _, source in others]), "")
-        except Exception as fault:
-            self.host.fault(fault)
-
-    def address(self, value: Value) -> int:
-        """``id(value)`` of a known object: a run-time number where another object may stand in its place."""
-        held, source = self.known[id(value)]
-        place = (id(value), "address", None)
-        if self._is_held(held, source) or not self.host.alive:
-            self.tell_apart(value)  # from those whose number moves
-            self.tied = True
-            return id(value)
-        if place not in self.seen:
-            symbol = self.relations.new_symbol("n", id(value))
-            self.fact(source, "address", symbol)
-            self.seen[place] = number = integer(id(value), symbol.expr, self.relations)
-            number.names = value  # type: ignore[attr-defined]
-        address: int = self.seen[place]
-        return address
-
     def guard_absent(self, holder: Value, name: str) -> None:
         """The instance dict of ``holder`` has no ``name``."""
         try:
@@ -544,43 +503,10 @@ class Sources:
         except Exception as fault:
             self.host.fault(fault)
 
-    def refuse_hidden_state(self, value: Value) -> None:
-        """Native code is about to look into ``value``: ends the recording if that is state which no fact describes."""
-        try:
-            kind = type(value)
-            if id(value) in self.known and self.host.alive and has_hidden_state(kind) and not self._fixed(value):
-                if (is_numpy_number(value) or is_of_atoms(kind)) and self.is_fixed_number(value):
-                    return
-                self.host.kill("argument", f"the state of a {type(value).__name__}")
-        except Exception as fault:
-            self.host.fault(fault)
-
     def is_fixed_number(self, number: Value) -> bool:
         """Whether a number of NumPy is the same at each call: this call made it, or facts hold the object."""
         entry = self.known.get(id(number))
         return entry is None or self._is_held(*entry)
-
-    def _fixed(self, value: Value) -> bool:
-        fixed = is_a(value, (*CODE_LIKE, torch.Tensor, slice, range, types.MethodType))
-        return fixed or _is_native_enum(type(value))
-
-
-def _is_native_enum(kind: type) -> bool:
-    """Whether it is an enumeration that pybind11 made, as torch's SDPBackend: its objects never change."""
-    return type(kind).__name__ == "pybind11_type" and "__entries" in vars(kind)
-
-
-Place = tuple[int, str, Value]
-
-
-def place_of(holder: Value, part: str, key: Value) -> Place:
-    """One name for a place that can be reached in two ways: an attribute is an entry of the instance dict."""
-    if part == "attr":
-        try:
-            return (id(object.__getattribute__(holder, "__dict__")), "item", (str, key))
-        except AttributeError:
-            pass
-    return (id(holder), part, (type(key), key))
 
 
 def is_held(value: Value, source: Source) -> bool:

@@ -14,7 +14,7 @@ import torch
 from framefuse.capture.facts.atoms import CARRIED
 from framefuse.capture.facts.kinds import is_plain
 from framefuse.capture.facts.numbers import TRACKED, plain_number
-from framefuse.capture.facts.sources import place_of
+from framefuse.capture.facts.place_names import place_of
 from framefuse.capture.interp import stacks
 from framefuse.capture.interp.continuations import AskGetattr, PushCached
 from framefuse.capture.interp.machine import Machine

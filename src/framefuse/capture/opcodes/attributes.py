@@ -10,6 +10,7 @@ import torch
 from framefuse.capture.callables.mutations import insert_default, mutate
 from framefuse.capture.callables.unseen import compared, key_in
 from framefuse.capture.facts.atoms import ATOMS
+from framefuse.capture.facts.hidden_state import refuse_hidden_state
 from framefuse.capture.facts.nested_numbers import pin_nested, strip
 from framefuse.capture.facts.numbers import TRACKED, plain_number
 from framefuse.capture.facts.texts import Text
@@ -210,7 +211,7 @@ def _index(machine: Machine, key: Value) -> Value:
         return key
     method = python_method(type(key), "__index__")
     if method is None:
-        machine.recorder.sources.refuse_hidden_state(key)
+        refuse_hidden_state(machine.recorder.sources, key)
     return key if method is None else checked("__index__", type(key), machine.call_nested(method, (key,)))
 
 

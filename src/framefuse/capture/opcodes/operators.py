@@ -11,6 +11,7 @@ import torch
 from framefuse.capture.callables.mutations import mutate
 from framefuse.capture.callables.unseen import HASHING, compared, hidden, key_in, lacks
 from framefuse.capture.facts.atoms import ATOMS
+from framefuse.capture.facts.hidden_state import refuse_hidden_state
 from framefuse.capture.facts.nested_numbers import pin_nested, reads_values, sought
 from framefuse.capture.facts.numbers import NUMBERS, TRACKED, applied, bare, is_nan
 from framefuse.capture.facts.texts import Text
@@ -204,7 +205,7 @@ def _unary(name: str, function: Function) -> Value:
             method = python_method(type(value), name)
             if method is not None:
                 return machine.calls.call(frame, method, (value,), {})
-            machine.recorder.sources.refuse_hidden_state(value)
+            refuse_hidden_state(machine.recorder.sources, value)
         frame.stack.append(function(value))
         return None
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 import torch
 
 from framefuse.capture.facts.atoms import ATOMS, is_key
+from framefuse.capture.facts.code_like import CODE_LIKE
 from framefuse.capture.facts.numbers import TRACKED, form_of, is_nan, key_of
 from framefuse.capture.facts.settle import cell_contents, slots_of
-from framefuse.capture.facts.sources import CODE_LIKE
 from framefuse.capture.program.bound import BOUND_KINDS, bind, is_bound, taken_apart
 from framefuse.capture.program.frame import FrameView, InterpretedGenerator, call_of
 from framefuse.capture.program.iterators import SEQUENCE_ITERATORS, VIEW_OBJECTS, RangeIterator, dict_behind, reduced

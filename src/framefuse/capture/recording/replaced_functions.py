@@ -8,7 +8,7 @@ import types
 
 import torch
 
-from framefuse.capture.facts.sources import place_of
+from framefuse.capture.facts.place_names import place_of
 from framefuse.capture.program.decoded import DECODED_LIMIT
 from framefuse.capture.program.leaves import OPERATORS
 from framefuse.capture.recording.recorder import Recorder
