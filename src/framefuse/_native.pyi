@@ -68,6 +68,7 @@ class Compiled:
 
     With ``follow``, the Dispatch of a point, the plan gives the tuple ``(target, args, kwargs, values...)``: then
     ``target(*args, **kwargs)`` runs (unless it is None) and the point goes on with its outcome and the values.
+    ``vain`` is called with the entry, once, when its plan has declined often.
     """
 
     guards: GuardSet
@@ -75,7 +76,13 @@ class Compiled:
     follow: Dispatch | None
     hits: int
 
-    def __new__(cls, guards: GuardSet, plan: PlanProgram, follow: Dispatch | None = None) -> Compiled: ...
+    def __new__(
+        cls,
+        guards: GuardSet,
+        plan: PlanProgram,
+        follow: Dispatch | None = None,
+        vain: Callable[[Compiled], None] | None = None,
+    ) -> Compiled: ...
 
 @final
 class Dispatch:

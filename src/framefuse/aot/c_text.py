@@ -218,7 +218,7 @@ class Writer(Products):
         if isinstance(item, KernelStep):
             yield self.operands(item)
             yield f"      if (run(model, {self.program.kernels[number]}, b, a, {self.extent(item)})) {{"
-            yield '        fail(model, "an index is out of bounds, or an integer is divided by zero"); goto failed; } }'
+            yield "        fail(model, UNMET); goto failed; } }"
         elif isinstance(item, MatmulStep):
             yield from self.product(item)
         elif isinstance(item, AllocStep):

@@ -237,12 +237,14 @@ static void follow(tail *of, int64_t end) {
     }
 }
 
+#define UNMET "an index is out of bounds, an integer is divided by zero, or the program raises"
+
 static int finish(framefuse_model *model, tail *of) {
     if (of->done)
         follow(of, of->extent);
     else
         of->answer = run(model, of->code, of->buffers, of->numbers, of->extent, of->nanoseconds);
-    return of->answer ? fail(model, "an index is out of bounds, or an integer is divided by zero") : 0;
+    return of->answer ? fail(model, UNMET) : 0;
 }
 
 /* ---- products of matrices and convolutions ------------------------------------------------------------------------ */

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
@@ -28,6 +29,7 @@ from framefuse.guards.versions import Versions, unchanged, versions
 from framefuse.ir import registered, whole_kernels
 from framefuse.ir.collector import collector_paused, made_to_last
 from framefuse.ir.custom_calls import CustomBackward
+from framefuse.ir.elements import EITHER, decided
 from framefuse.ir.facts import Source
 from framefuse.ir.late_imports import later
 from framefuse.ir.source import Line
@@ -333,11 +335,25 @@ class _Tree:
         follow = None
         if segment.follow is not None:
             follow = self.state.resume_dispatch(segment.follow, segment.follow.count).dispatch
-        entry = _native.Compiled(guards, plan, follow)
+        entry = _native.Compiled(guards, plan, follow, self.in_vain(segment))
         if options.verify:
             verified(stages, options)
         stages.forget_call()
         return entry, place
+
+    def in_vain(self, segment: Segment) -> Callable[[_native.Compiled], None] | None:
+        """What drops the entry of a segment whose branches often raise: breaks from then on."""
+        branches = {call.args[2] for call in segment.trace.calls if call.target is decided and len(call.args) > 2}
+        if not branches or self.state.options.fullgraph:
+            return None
+        holder = weakref.ref(resume_dispatch_of(segment.start) or self.state)
+
+        def drop(entry: _native.Compiled) -> None:
+            EITHER.update(branches)
+            if (place := holder()) is not None:
+                place.dispatch.remove(entry)
+
+        return drop
 
     def keep(self, segment: Segment, program: Program, stages: Compilation) -> None:
         """Keeps a call that is one stretch: what a break learns belongs to the process."""

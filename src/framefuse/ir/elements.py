@@ -6,6 +6,8 @@ import torch
 
 # In place of a dimension: the symbol stands for the element of the (int64) tensor.
 ELEMENT = -1
+# Branches that a program often leaves by the way that raises, which is no error then: a step takes either.
+EITHER: set[str] = set()
 
 
 def integer_word(tensor: torch.Tensor) -> torch.Tensor:
@@ -29,8 +31,10 @@ def _word(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return tensor.to(dtype, copy=True) if tensor.is_cpu else tensor.to("cpu", dtype)
 
 
-def decided(tensor: torch.Tensor, outcome: bool) -> None:
-    """Raises where the truth of a tensor is not what the trace was recorded for: the call then runs eagerly."""
+def decided(tensor: torch.Tensor, outcome: bool, branch: str = "") -> None:
+    """Raises where the truth of a tensor is not what the trace was recorded for: the call then runs eagerly. ``branch``
+    names the place of one of which the other way raises.
+    """
     if bool(tensor) is not outcome:
         raise ValueError("a tensor decides otherwise than in the recorded call")
 

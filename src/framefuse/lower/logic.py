@@ -44,6 +44,17 @@ def truth(lo: Lowering, node: Node) -> Node:
     return lo.pointwise("ne", node, lo.full(0, node.dtype, node.shape, node.device))
 
 
+@rule("elements.decided")
+def decided(lo: Lowering, tensor: Node, outcome: bool, branch: str = "") -> Node:
+    """What a branch went by, in a kernel that fails where it is otherwise. On a GPU that would end the process's use of
+    the device, so that the host asks.
+    """
+    if tensor.device != "cpu" or tensor.dtype.kind == "complex":
+        raise Unsupported("a kernel that may not fail")
+    holds = truth(lo, tensor)
+    return lo.compute(lambda x: x.apply("checked", x if outcome else ~x), holds)
+
+
 def _logical(formula: Callable[..., Element]) -> Callable[..., Node]:
     def lowered(lo: Lowering, input: Node, other: Node, *, out: Value = None) -> Node:
         return lo.compute(formula, truth(lo, input), truth(lo, other))

@@ -374,7 +374,11 @@ class _Lowerer:
 
     def _without_result(self, call: Call) -> None:
         """A call for its effect on a generator, or for its check, stays."""
-        if call.random or TABLE[call.name].checks or commits(call.target):
+        self.casts = {}
+        check = self._rule_result(call) if TABLE[call.name].checks else None
+        if isinstance(check, Node):
+            self.computed.append(check)
+        elif call.random or TABLE[call.name].checks or commits(call.target):
             self.calls.library(call, call.target, (), ())
         else:
             fact = f"{call.name} gives no tensor."

@@ -288,6 +288,14 @@ rule("any")(_test("any"))
 rule("all")(_test("all"))
 
 
+def _test_all(op: str) -> Callable[..., Node]:
+    return lambda lo, input: lo.reduce(op, input, lo.axes(None, len(input.shape)))
+
+
+rule("_is_any_true")(_test_all("any"))
+rule("_is_all_true")(_test_all("all"))
+
+
 @rule("count_nonzero")
 def count_nonzero(lo: Lowering, input: Node, dim: Value = None) -> Node:
     return lo.reduce("sum", lo.cast(truth(lo, input), INT64), lo.axes(dim, len(input.shape)))

@@ -10,6 +10,7 @@ from typing import TypeAlias, TypeVar
 
 import torch
 
+from framefuse.ir import elements
 from framefuse.ir.builder import Shape
 from framefuse.ir.collectives import Started
 from framefuse.ir.graph import Node
@@ -54,6 +55,7 @@ NAMESPACES: dict[str, Value] = {
     "nn": torch._C._nn,
     "special": torch.special,
     "linalg": torch.linalg,
+    "elements": elements,
 }
 PLAIN = ("torch", "Tensor", "F", "nn")
 # Where the function lies that an operator of torch.ops.aten implements, with the same parameters.

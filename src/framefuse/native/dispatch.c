@@ -21,8 +21,11 @@ typedef struct {
     GuardSet *guards;  /* strong */
     PlanProgram *plan; /* strong */
     PyObject *follow;  /* strong or NULL: the Dispatch of the point that the plan leads to */
-    uint64_t hits;
+    PyObject *vain;    /* strong or NULL: called with the entry once its plan has often declined */
+    uint64_t hits, declines;
 } Compiled;
+
+enum { OFTEN = 3 }; /* declined calls: fewer may be errors of the program's */
 
 static PyTypeObject *Compiled_Type;
 
@@ -30,10 +33,10 @@ static bool is_point(PyObject *object);
 
 static PyObject *compiled_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"guards", "plan", "follow", NULL};
-    PyObject *guards, *plan, *follow = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!|O", names, GuardSet_Type, &guards, PlanProgram_Type, &plan,
-                                     &follow))
+    static char *names[] = {"guards", "plan", "follow", "vain", NULL};
+    PyObject *guards, *plan, *follow = Py_None, *vain = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!|OO", names, GuardSet_Type, &guards, PlanProgram_Type, &plan,
+                                     &follow, &vain))
         return NULL;
     if (follow != Py_None && !is_point(follow))
         return PyErr_Format(PyExc_TypeError, "not the Dispatch of a point: %R", follow);
@@ -56,6 +59,7 @@ static PyObject *compiled_new(PyTypeObject *type, PyObject *args, PyObject *kwar
         entry->guards = (GuardSet *)Py_NewRef(guards);
         entry->plan = (PlanProgram *)Py_NewRef(plan);
         entry->follow = follow == Py_None ? NULL : Py_NewRef(follow);
+        entry->vain = vain == Py_None ? NULL : Py_NewRef(vain);
     }
     return (PyObject *)entry;
 }
@@ -66,6 +70,7 @@ static int compiled_traverse(Compiled *entry, visitproc visit, void *arg)
     Py_VISIT(entry->guards);
     Py_VISIT(entry->plan);
     Py_VISIT(entry->follow);
+    Py_VISIT(entry->vain);
     return 0;
 }
 
@@ -76,6 +81,7 @@ static void compiled_dealloc(Compiled *entry)
     Py_CLEAR(entry->guards);
     Py_CLEAR(entry->plan);
     Py_CLEAR(entry->follow);
+    Py_CLEAR(entry->vain);
     type->tp_free((PyObject *)entry);
     Py_DECREF(type);
 }
@@ -94,8 +100,8 @@ static PyType_Slot compiled_slots[] = {
     {Py_tp_traverse, compiled_traverse},
     {Py_tp_members, compiled_members},
     {Py_tp_doc,
-     "Compiled(guards, plan, follow=None): one entry of a Dispatch; with follow the plan gives "
-     "(target, args, kwargs, values...) of a break."},
+     "Compiled(guards, plan, follow=None, vain=None): one entry of a Dispatch; with follow the plan gives "
+     "(target, args, kwargs, values...) of a break; vain(entry) is called once the plan has often declined."},
     {0, NULL},
 };
 static PyType_Spec compiled_spec = {"framefuse._native.Compiled", sizeof(Compiled), 0,
@@ -293,6 +299,18 @@ static void forget_others(Dispatch *self, const Compiled *but)
 }
 
 /* *follow receives a new reference to the point that the plan leads to, or NULL. */
+static void ran_in_vain(Compiled *entry)
+{
+    if (++entry->declines < OFTEN || !entry->vain)
+        return;
+    PyObject *vain = entry->vain, *told;
+    entry->vain = NULL;
+    if (!(told = PyObject_CallOneArg(vain, (PyObject *)entry)))
+        PyErr_WriteUnraisable(vain);
+    Py_XDECREF(told);
+    Py_DECREF(vain);
+}
+
 static int try_entries(Dispatch *self, PyObject *const *bound, Py_ssize_t total, PyObject **result, Dispatch **follow)
 {
     State state;
@@ -327,6 +345,8 @@ static int try_entries(Dispatch *self, PyObject *const *bound, Py_ssize_t total,
         if (UNLIKELY(plan_swapped(entry->plan)))
             forget_others(self, entry);
         *follow = done == RUN_DONE && *result ? (Dispatch *)Py_XNewRef(entry->follow) : NULL;
+        if (UNLIKELY(done == RUN_DECLINED))
+            ran_in_vain(entry);
         Py_DECREF(entry);
         return done == RUN_DONE ? FOUND_DONE : FOUND_DECLINED;
     }

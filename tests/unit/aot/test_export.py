@@ -271,6 +271,22 @@ def test_an_index_out_of_bounds_is_an_error(tmp_path):
         program(torch.tensor([10, 0, 1]))
 
 
+def test_an_export_checks_what_the_program_asserts(tmp_path):
+    def program(x):
+        if not torch.isfinite(x).all():
+            raise ValueError("not finite")
+        return x * 2
+
+    path = tmp_path / "checked.so"
+    framefuse.export(program, (torch.randn(2, 4),), path)
+    loaded = framefuse.load(path)
+    x = torch.randn(2, 4)
+    torch.testing.assert_close(loaded(x), x * 2)
+    with pytest.raises(ValueError, match="the program raises"):
+        loaded(x / 0)
+    torch.testing.assert_close(loaded(x + 1), (x + 1) * 2)
+
+
 scale = 2.0
 
 

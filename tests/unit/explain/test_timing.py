@@ -145,7 +145,7 @@ def test_a_call_that_raises_has_its_line_and_arguments_that_do_not_fit_are_an_er
     for x in (torch.ones(3), torch.ones(3)):
         fast(x)
     with pytest.raises(AssertionError, match="none"):
-        fast(torch.zeros(3))
+        fast(torch.zeros(3, dtype=torch.float64))  # a case that is recorded
     ((reason, _),) = framefuse.explain(fast).stops
     assert reason.code == "raises" and reason.line.text.startswith("assert y.sum() > 0")
     assert framefuse.explain(fast, x, x).answer.startswith("is an error: these arguments do not fit")

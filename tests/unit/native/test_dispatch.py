@@ -63,6 +63,24 @@ def test_a_hit_a_miss_and_a_decline() -> None:
     assert (dispatch.calls, dispatch.hits, dispatch.misses, dispatch.declines) == (4, 2, 2, 1)
 
 
+def test_who_asked_is_told_once_of_an_entry_that_often_declines() -> None:
+    told: list[_native.Compiled] = []
+
+    def drop(vain: _native.Compiled) -> None:
+        told.append(vain)
+        dispatch.remove(vain)
+
+    dispatch = _native.Dispatch(plain, never)
+    writer = Writer()
+    writer.call(int, (("const", "x"),))
+    guards = _native.GuardSet(GuardProgram(None, (("arg", 0, 0),), 1, 0, ("",)))
+    dispatch.add(_native.Compiled(guards, _native.PlanProgram(writer.plan(("const", 1))), None, drop))
+    assert [dispatch(7) for _ in range(3)] == [9, 9, 9]
+    assert len(told) == 1 and dispatch.entries == ()
+    with pytest.raises(AssertionError, match="missed"):
+        dispatch(7)
+
+
 def test_entries_move_to_the_front() -> None:
     dispatch = _native.Dispatch(plain, never)
     entries = [entry(("const", n), ("int_eq", 0, n), arguments=2) for n in range(3)]

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 
+import torch
+
 from framefuse.capture.interp.continuations import Jump, JumpAsked, JumpOrPop, PushAsked
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import handles
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, Outcome
+from framefuse.capture.recording import element_reads
+from framefuse.ir.own_class import is_a
 
 
 @handles("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
@@ -16,42 +20,49 @@ def jump(machine: Machine, frame: Frame, argument: int) -> None:
     frame.step = argument
 
 
-@handles("POP_JUMP_IF_FALSE")
-def pop_jump_if_false(machine: Machine, frame: Frame, argument: int) -> Outcome:
+def _pop_jump_if(when: bool, machine: Machine, frame: Frame, argument: int) -> Outcome:
     value = frame.stack[-1]
     if value is True or value is False:
         frame.stack.pop()
-        if not value:
+        if value is when:
             frame.step = argument
         return None
-    if machine.operations.reads_value(frame.stack[-1]):
-        machine.operations.decide(frame, frame.stack.pop(), Jump(False, argument))
-    asked = machine.operations.ask(frame, frame.stack[-1], functools.partial(JumpAsked, False, argument, False))
+    if is_a(value, torch.Tensor):
+        _jump_by_tensor(when, machine, frame, argument)
+        return None
+    asked = machine.operations.ask(frame, value, functools.partial(JumpAsked, when, argument, False))
     if asked is not MISSING:
         return asked
-    if not machine.operations.truth(frame.stack[-1]):
+    if machine.operations.truth(value) is when:
         frame.step = argument
     frame.stack.pop()
     return None
+
+
+def _jump_by_tensor(when: bool, machine: Machine, frame: Frame, argument: int) -> None:
+    """Where the way not taken raises, each run checks that this one is taken; else a step takes the truth."""
+    value, raising = frame.stack[-1], frame.code.raising
+    ways = {when: argument in raising, not when: frame.step in raising}
+    outcome = None
+    if ways[True] is not ways[False]:
+        code = frame.code.code
+        branch = f"{code.co_filename}:{code.co_firstlineno}:{code.co_qualname}:{frame.step - 1}"
+        outcome = element_reads.expected(machine.recorder, value, ways[False], branch)
+    if outcome is None and machine.operations.reads_value(value):
+        machine.operations.decide(frame, frame.stack.pop(), Jump(when, argument))
+    if (machine.operations.truth(value) if outcome is None else outcome) is when:
+        frame.step = argument
+    frame.stack.pop()
+
+
+@handles("POP_JUMP_IF_FALSE")
+def pop_jump_if_false(machine: Machine, frame: Frame, argument: int) -> Outcome:
+    return _pop_jump_if(False, machine, frame, argument)
 
 
 @handles("POP_JUMP_IF_TRUE")
 def pop_jump_if_true(machine: Machine, frame: Frame, argument: int) -> Outcome:
-    value = frame.stack[-1]
-    if value is True or value is False:
-        frame.stack.pop()
-        if value:
-            frame.step = argument
-        return None
-    if machine.operations.reads_value(frame.stack[-1]):
-        machine.operations.decide(frame, frame.stack.pop(), Jump(True, argument))
-    asked = machine.operations.ask(frame, frame.stack[-1], functools.partial(JumpAsked, True, argument, False))
-    if asked is not MISSING:
-        return asked
-    if machine.operations.truth(frame.stack[-1]):
-        frame.step = argument
-    frame.stack.pop()
-    return None
+    return _pop_jump_if(True, machine, frame, argument)
 
 
 @handles("TO_BOOL")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import CodeType
 from typing import TypeAlias
 
 from framefuse.capture.program.markers import Outcome
 from framefuse.capture.program.versions import CURRENT
-from framefuse.capture.program.versions.listing import exception_table, local_names
+from framefuse.capture.program.versions.listing import ENDS, JUMPS, Instruction, exception_table, local_names
 from framefuse.ir.source import Line
 
 # What executes an instruction: it is given the machine, the frame and the argument.
@@ -35,7 +35,7 @@ class Code:
 
     __slots__ = (
         "code", "steps", "offsets", "index", "handlers", "names", "constants", "local_names", "free_start",
-        "missing", "stores", "grows", "watched", "stub", "standing", "_lines",
+        "missing", "stores", "grows", "raising", "watched", "stub", "standing", "_lines",
     )  # fmt: skip
 
     def __init__(self, code: CodeType) -> None:
@@ -61,6 +61,7 @@ class Code:
         ) | frozenset(self.local_names[i.argument] for i in instructions if i.name == "STORE_DEREF")
         # Whether this code may change the length of a container or an entry of it.
         self.grows = any(i.name == "STORE_SUBSCR" for i in instructions) or bool(GROWING & set(self.names))
+        self.raising = _raising(instructions, self.index)
         self.watched: Code | None = None  # with handlers that remember what they find
         self.stub: CodeType | None = None  # stands for this code in tracebacks
         self.standing: dict[int, CodeType] = {}  # stand for it in calls that look at the stack, by step
@@ -89,6 +90,21 @@ class Code:
                 places[current] = Line(code.co_filename, current, code.co_qualname)
             self._lines.append(places[current])
         return self._lines
+
+
+def _raising(instructions: Sequence[Instruction], index: Mapping[int, int]) -> frozenset[int]:
+    """The steps from which the program raises whichever way it goes, in no loop."""
+    raises: dict[int, bool] = {}
+    for step in range(len(instructions) - 1, -1, -1):
+        name, target = instructions[step].name, instructions[step].target
+        there = target is not None and raises.get(index[target], False)
+        if name in JUMPS:
+            raises[step] = there
+        elif name in ENDS or name == "YIELD_VALUE":
+            raises[step] = name == "RAISE_VARARGS"
+        else:
+            raises[step] = raises.get(step + 1, False) and (there or target is None)
+    return frozenset(step for step, does in raises.items() if does)
 
 
 # A model of transformers runs some hundred code objects; beyond this many the oldest decoded one goes.

@@ -86,6 +86,7 @@ INTERPRETED_FUNCTIONS = frozenset(
     *(("torch.nn.attention.flex_attention", name) for name in MASKS),
     *(("torch.nn.functional", name) for name in (*ATTENTION, *COMPOSED)),
     ("torch.backends.cuda", "cuBLASModule"),
+    ("torch", "_assert"),
     *(("torch.backends.cuda", f"{name}_sdp_enabled") for name in ("flash", "math", "mem_efficient", "cudnn")),
 }
 # Functions of interpreted modules that set many flags of a backend: one step each.

@@ -6,9 +6,8 @@ from types import CodeType
 
 from framefuse.capture.program.decoded import Code
 from framefuse.capture.program.versions import CURRENT
+from framefuse.capture.program.versions.listing import ENDS, JUMPS
 
-JUMPS = frozenset(("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"))
-ENDS = frozenset(("RETURN_VALUE", "RERAISE", "RAISE_VARARGS"))
 READS = frozenset(("LOAD_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"))
 # Functions that look at the variables of their caller.
 LOOKERS = frozenset(("locals", "vars", "dir", "eval", "exec", "super", "_getframe", "stack", "currentframe"))

@@ -9,6 +9,7 @@ import torch
 from framefuse.ir import torch_calls
 from framefuse.ir.own_class import is_a
 from framefuse.ir.torch_calls import TABLE
+from framefuse.ir.trace import Call
 from framefuse.ir.values import Arguments, Keywords, Value
 
 OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
@@ -65,6 +66,11 @@ def by_torchs_names(function: Value, kwargs: Keywords) -> Keywords:
 def may_be_random(name: str, kwargs: Keywords) -> bool:
     """Whether a call may advance a generator, so that its state is compared."""
     return TABLE[name].draws or "generator" in kwargs or "::" in name or name.startswith(KEPT)
+
+
+def is_once(call: Call) -> bool:
+    """Whether a call may have effects of its own, which a second one would repeat."""
+    return "::" in call.name or call.name.startswith(KEPT) or bool(getattr(call.target, "commits", False))
 
 
 def makes_leaf(kwargs: Keywords) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from framefuse.capture.facts.numbers import floating, integer
+from framefuse.capture.recording import call_names
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir import elements
 from framefuse.ir.numbers import Real, float_of_bits
@@ -44,6 +45,24 @@ def decided(recorder: Recorder, tensor: torch.Tensor) -> bool:
         outcome = bool(tensor)
         recorder.run(elements.decided, "decided", (tensor, outcome), {})
     return outcome
+
+
+def expected(recorder: Recorder, tensor: torch.Tensor, outcome: bool, branch: str) -> bool | None:
+    """The truth of a tensor at a ``branch`` where the program raises for another than ``outcome``: each run checks it.
+    None where it is another, may well be, or cannot be checked here: the eager run makes the calls before it again.
+    """
+    machine = recorder.machine
+    if machine is None or not machine.exits.reads_elements or branch in elements.EITHER:
+        return None
+    if not recorder.symbolic or recorder.transformed is not None or recorder.region or recorder.number(tensor) is None:
+        return None
+    if any(size != 1 for size in recorder.sizes.of(tensor)) or any(map(call_names.is_once, recorder.calls)):
+        return None
+    with torch._C.DisableTorchFunction():
+        if bool(tensor) is not outcome:
+            return None
+        recorder.run(elements.decided, "decided", (tensor, outcome, branch), {})
+    return outcome if recorder.alive else None
 
 
 def word(recorder: Recorder, function: Function, args: Arguments, whole: bool) -> float:

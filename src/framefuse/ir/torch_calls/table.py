@@ -42,7 +42,6 @@ _line(
     "get is_hpu",
 )  # fmt: skip
 _line(_Row(answer="metadata", silent=True), "is_tensor", "is_storage", "get_default_device", "get_default_dtype")
-_line(_Row(answer="metadata", silent=True), "_assert")
 _line(_Row(answer="same_size"), "is_same_size")
 _line(_Row(answer="sizes"), "size", "get shape")
 _line(_Row(answer="elements"), "numel", "nelement")

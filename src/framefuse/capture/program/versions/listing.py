@@ -21,6 +21,8 @@ COROUTINE = frozenset(
 MODULE = frozenset(("IMPORT_STAR", "PRINT_EXPR", "PRINT"))
 # Do nothing here. A jump to one of them goes to what follows it.
 DROPPED = frozenset(("RESUME", "NOP", "PRECALL"))
+JUMPS = frozenset(("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"))
+ENDS = frozenset(("RETURN_VALUE", "RERAISE", "RAISE_VARARGS"))  # nothing goes on to what stands behind
 
 
 class Raw(NamedTuple):

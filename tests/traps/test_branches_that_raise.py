@@ -1,0 +1,256 @@
+"""Branches on tensors of which one way raises: each run checks that it goes the other way, and raises as eager does.
+
+Assertions here are the interpreter's own: PYTEST_DONT_REWRITE.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.traps.trap import Table, Trap, hold
+from torch import distributions as d
+
+import framefuse
+from framefuse.api import compiled_function
+
+TABLE = Table()
+trap = TABLE.trap
+
+
+def attempt(call, *args):
+    try:
+        return call(*args)
+    except (ValueError, AssertionError, RuntimeError) as error:
+        return type(error).__name__, str(error)
+
+
+@trap(traces=1, hits=4)
+def an_assertion(compiled):
+    def positive(x):
+        y = x.exp() + 1
+        assert (y > 0).all(), f"of shape {tuple(x.shape)}"
+        return y * 2
+
+    f = compiled(positive)
+    for seed in range(4):
+        torch.manual_seed(seed)
+        yield f(torch.randn(3, 4))
+    yield attempt(f, torch.full((3, 4), torch.nan))
+    yield f(torch.ones(3, 4))
+
+
+@trap(traces=1, hits=3)
+def an_error_leaves_what_eager_leaves(compiled):
+    seen = []
+
+    def step(x, total, limit):
+        total.add_(x.sum())
+        seen.append(len(seen))
+        noise = torch.rand(2)
+        if (total > limit).any():
+            raise ValueError(f"more than {limit}")
+        total.mul_(2)
+        seen.append(-1)
+        return noise * total
+
+    f = compiled(step)
+    total, limit = torch.zeros(2), torch.tensor(10.0)
+    torch.manual_seed(0)
+    for x in (1.0, 2.0, 0.5, 9.0, -30.0, 1.0):
+        yield attempt(f, torch.full((2,), x), total, limit), total.clone(), list(seen), torch.rand(1)
+
+
+@trap(traces=1, hits=3)
+def a_module_in_training_that_looks_at_its_loss(compiled):
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+
+    def loss(x):
+        value = net(x).square().mean()
+        if not torch.isfinite(value):
+            raise RuntimeError("the loss is no number")
+        return value
+
+    f = compiled(loss)
+    for scale in (1.0, 2.0, 3.0, torch.inf, 1.0):
+        net.zero_grad()
+        value = attempt(f, torch.randn(6, 4, generator=torch.Generator().manual_seed(3)) * scale)
+        if isinstance(value, torch.Tensor):
+            value.backward()
+        yield value, [p.grad for p in net.parameters()], list(net.buffers())
+
+
+@trap(traces=1, hits=5)
+def validated_distributions(compiled):
+    def log_prob(mean, scale, value):
+        return d.Normal(mean, scale).log_prob(value), d.Exponential(scale).log_prob(value.abs())
+
+    f = compiled(log_prob)
+    for seed in range(5):
+        torch.manual_seed(seed)
+        yield f(torch.randn(5), torch.rand(5) + 0.1, torch.randn(5))
+    yield attempt(f, torch.randn(5), -torch.rand(5), torch.randn(5))
+    yield attempt(f, torch.full((5,), torch.nan), torch.rand(5), torch.randn(5))
+    yield f(torch.zeros(5), torch.ones(5), torch.ones(5))
+
+
+@trap(traces=3, hits=8)
+def an_error_that_the_program_expects(compiled):
+    def halves(x):
+        try:
+            if x.sum() > 10:
+                raise OverflowError
+            y = x * 2
+        except OverflowError:
+            y = x / 2
+        return y + 1
+
+    f = compiled(halves)
+    for value in (1.0, 2.0, 9.0, 8.0, 7.0, 9.0, 1.0, 9.0, 1.0, 9.0, 1.0, 9.0, 9.0):
+        yield f(torch.full((3,), value))
+
+
+@trap(traces=1, hits=3)
+def a_tensor_as_a_condition(compiled):
+    def flagged(x, stop, z):
+        if stop:
+            raise ValueError("stopped")
+        if z.sum():  # of complex numbers
+            raise ValueError("not zero")
+        return x + 1
+
+    f = compiled(flagged)
+    zero = torch.zeros(2, dtype=torch.complex64)
+    for stop in (0.0, 0.0, 0.0, 2.0, 0.0):
+        yield attempt(f, torch.ones(2), torch.tensor(stop), zero)
+    yield attempt(f, torch.ones(2), torch.tensor(0.0), zero + 1j)
+    yield attempt(f, torch.ones(2), torch.zeros(2), zero)
+
+
+@trap(traces=1, hits=3)
+def a_condition_that_no_kernel_checks(compiled):
+    memory = torch.zeros(3)
+
+    def step(x, weights, z):
+        memory.add_(x)
+        weights.mul_(0.5).index_add_(0, torch.tensor([0, 0]), x[:2])
+        drawn = torch.rand(3)
+        if z.sum():  # of complex numbers
+            raise ValueError("not zero")
+        memory.mul_(2)
+        return memory + drawn
+
+    f = compiled(step)
+    weights, zero = torch.ones(3), torch.zeros(2, dtype=torch.complex64)
+    for z in (zero, zero, zero, zero + 1j, zero):
+        yield attempt(f, torch.ones(3), weights, z), memory.clone(), weights.clone(), torch.rand(2)
+
+
+@trap(traces=1, hits=3)
+def functions_of_torch_that_assert(compiled):
+    def program(x, limit):
+        torch._assert((x < limit).all(), "over the limit")
+        if (x > 3).any():
+            text = "of many" if x.ndim > 1 else "of one"
+            raise ValueError(text)
+        return x - limit
+
+    f = compiled(program)
+    for value in (1.0, 2.0, -1.0, 4.0, 7.0, 0.0):
+        yield attempt(f, torch.full((3,), value), torch.tensor(6.0))
+
+
+@trap(traces=2, hits=3, waits="transform")
+def inside_a_transform(compiled):
+    def summed(x):
+        y = x.square().sum()
+        if (x > 5).any():
+            raise ValueError("large")
+        return y
+
+    f = compiled(lambda x: torch.func.grad(summed)(x))
+    for value in (1.0, 2.0, 3.0, 7.0, 1.0):
+        yield attempt(f, torch.full((3,), value))
+
+
+@trap(traces=1, hits=4)
+def a_check_inside_a_backward(compiled):
+    class Checked(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            if torch.isnan(gradient).any():
+                raise RuntimeError("no number")
+            return gradient * 2
+
+    f = compiled(lambda x, s: (Checked.apply(x) * s).sum())
+    for scale in (1.0, 2.0, 3.0, torch.nan, 4.0):
+        x = torch.ones(3, requires_grad=True)
+        value = f(x, torch.tensor(scale))
+        yield attempt(value.backward), x.grad
+
+
+@trap(traces=1, hits=3)
+def a_generator_that_checks(compiled):
+    def checked(rows):
+        for row in rows:
+            assert row.max() < 100
+            yield row * 2
+
+    f = compiled(lambda x: torch.stack(list(checked(x.unbind(0)))))
+    for value in (1.0, 2.0, 3.0, 200.0, 4.0):
+        yield attempt(f, torch.full((3, 2), value))
+
+
+@TABLE.parametrize()
+def test_a_branch_that_raises(trap: Trap) -> None:
+    hold(trap)
+
+
+CALLS: list[float] = []
+
+
+@torch.library.custom_op("framefuse_raising::noted", mutates_args=())
+def noted(x: torch.Tensor) -> torch.Tensor:
+    CALLS.append(float(x.sum()))
+    return x + 1
+
+
+@noted.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+def test_an_operator_of_the_users_is_called_once_where_the_branch_raises() -> None:
+    def program(x):
+        y = noted(x)
+        if (y > 5).any():
+            raise ValueError("large")
+        return y * 2
+
+    f = framefuse.compile(program)
+    for value in (1.0, 1.0, 1.0):
+        f(torch.full((2,), value))
+    CALLS.clear()
+    with pytest.raises(ValueError, match="large"):
+        f(torch.full((2,), 8.0))
+    assert CALLS == [16.0]
+
+
+def test_a_whole_graph_may_assert() -> None:
+    def program(x):
+        assert torch.isfinite(x).all(), "not finite"
+        return x * 2
+
+    f = framefuse.compile(program, fullgraph=True)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        x = torch.randn(4)
+        torch.testing.assert_close(f(x), x * 2)
+    for _ in range(5):
+        with pytest.raises(AssertionError, match="not finite"):
+            f(torch.full((4,), torch.inf))
+    assert compiled_function(f).dispatch.hits == 7  # five of which declined
