@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,16 +11,18 @@ import torch
 from framefuse import api
 from framefuse.ir.values import Function, Keywords, Value
 from framefuse.verification.nearness import unlike
-from framefuse.verification.other_arguments import VALUES
+from framefuse.verification.other_arguments import APART, VALUES
 
 TWO = "    if {}:\n        return x + 1\n    return x - 1"
 SHAPE = "x.shape[0]"
+HELD = "n.value"  # a number, truth or text that an object holds
 
 
 @dataclass(frozen=True, slots=True)
 class GuardCase:
     """A function of a tensor ``x``, perhaps of a number too, and the arguments with which it is called in turn, each
-    as an expression: the last of them is another than those before.
+    as an expression: the last of them is another than those before. Eager is called on what compiled code was called
+    with, so that a body that writes must give the same when it is called once more.
     """
 
     about: str
@@ -33,6 +36,7 @@ class GuardCase:
         return "\n".join(
             [
                 f'"""guards: {self.about}"""',
+                *(["import types", ""] if HELD in self.body else []),
                 "import torch",
                 "",
                 "import framefuse",
@@ -57,7 +61,7 @@ class GuardCase:
         function: Function = space["f"]
         fast = api.compile(function, options=options)
         for call in self.calls:
-            args = eval(call, {"torch": torch})
+            args = eval(call, {"torch": torch, "types": types})
             try:
                 found = fast(*args)
             except Exception:
@@ -69,7 +73,8 @@ class GuardCase:
 
 def guard_case(about: str, was: Value, now: Value, options: Keywords) -> GuardCase | None:
     """The first case that shows that a trace made for ``was`` serves ``now``: a number, truth or text, a size where
-    both are shapes, a container, None, other values of tensors (``VALUES``); None where no case does.
+    both are shapes, a container, None, other values of tensors (``VALUES``), one tensor for two (``APART``); None where
+    no case does.
     """
     return next((case for case in _cases(about, was, now) if case.shows(options)), None)
 
@@ -78,6 +83,9 @@ def _cases(about: str, was: Value, now: Value) -> Iterator[GuardCase]:
     if was is VALUES:
         calls = _called("(torch.tensor([1.0, -2.0]),)", "(torch.tensor([-2.0, 1.0]),)")
         bodies, parameters = ["    return x * float(x[0])", TWO.format("x[0] > 0")], "x"
+    elif was is APART:
+        calls = _called("(torch.ones(2), torch.ones(2))", "(torch.ones(2),) * 2")
+        bodies, parameters = ["    return x.mul_(0).sin() + n", TWO.format("x is n")], "x, n"
     elif isinstance(was, torch.Size):
         calls = _called(*(f"(torch.ones({size[0]}),)" for size in (was, now)))
         bodies, parameters = [f"    return x * {SHAPE}", *_decided(SHAPE, was[0], now[0])], "x"
@@ -97,6 +105,9 @@ def _cases(about: str, was: Value, now: Value) -> Iterator[GuardCase]:
             bodies = ["    return x * n", *_decided("n", was, now)]
     for body in bodies:
         yield GuardCase(about, parameters, body, calls)
+    if isinstance(was, (int, float, str)):  # bool as well
+        held = (f"(torch.ones(2), types.SimpleNamespace(value={value!r}))" for value in (was, now))
+        yield GuardCase(about, parameters, TWO.format(f"{HELD} == {was!r}"), _called(*held))
 
 
 def _simple(value: Value) -> Value:

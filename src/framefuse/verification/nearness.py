@@ -34,8 +34,12 @@ def unlike(
     if isinstance(expected, dict):
         if list(found) != list(expected):
             return f"keys {list(found)}, eager {list(expected)}"
-        known, moved = (list(part.values()) if isinstance(part, dict) else None for part in (exact, nudged))
-        return unlike(list(found.values()), list(expected.values()), known, values, flow, moved, factor)
+        for key, theirs in expected.items():
+            there, beside = (part.get(key) if isinstance(part, dict) else None for part in (exact, nudged))
+            text = unlike(found[key], theirs, there, values, flow, beside, factor)
+            if text:
+                return f"{key}: {text}"
+        return ""
     if isinstance(expected, (list, tuple)):
         if len(found) != len(expected):
             return f"length {len(found)}, eager {len(expected)}"
@@ -45,6 +49,9 @@ def unlike(
             if text:
                 return f"part {number}: {text}"
         return ""
+    if isinstance(expected, float) and found != expected and values:  # the item of a tensor, most likely
+        known, moved = (torch.tensor(part) if isinstance(part, float) else None for part in (exact, nudged))
+        return _tensors(torch.tensor(found), torch.tensor(expected), known, values, flow, moved, factor)
     same = found == expected or (found != found and expected != expected) or not values
     return "" if same else f"{found!r}, eager {expected!r}"
 

@@ -1,4 +1,4 @@
-"""Changes the arguments of a program: what a trace was made for, or must hold for as well."""
+"""Changes arguments and state of a program: what a trace was made for, or must hold for as well."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from dataclasses import dataclass, replace
 import torch
 
 from framefuse.ir.values import Function, Value
+from framefuse.verification.program_state import Place
 from framefuse.verification.runs import Program, copied, mapped, tensors
 
 VALUES = object()  # in the place of an argument: tensors have other values
+APART, ONE = object(), object()  # two arguments are tensors apart, and one tensor
+STATES = 8  # attributes and variables that are changed, the outermost first
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,8 @@ class Variant:
 
 def variants(program: Program) -> Iterator[Variant]:
     """The program on other arguments, each with what is another: tensors of other values, one number, truth, text,
-    container or missing argument at a time, sizes. Guards must tell them apart, or the trace hold for both.
+    container or missing argument at a time, sizes, one tensor for two, then modes and attributes. Guards must tell them
+    apart, or the trace hold for both.
     """
     args, kwargs = program.args, program.kwargs
     names, words = _parameters(program.function), tuple(_words(_code(program.function)))
@@ -56,6 +60,39 @@ def variants(program: Program) -> Iterator[Variant]:
         )
         text = f"sizes of {size} are {size + 1}"
         yield Variant(text, changed, torch.Size((size,)), torch.Size((size + 1,)))
+    yield from _one_for_two(program, names)
+    yield from _other_states(program, words)
+
+
+def _one_for_two(program: Program, names: Sequence[str]) -> Iterator[Variant]:
+    """The first two tensors of one kind among the arguments are one tensor."""
+    args = program.args
+    for place, value in enumerate(args):
+        for before, other in enumerate(args[:place]):
+            if isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor) and _alike(value, other):
+                first, second = (names[n] if n < len(names) else f"args[{n}]" for n in (before, place))
+                changed = replace(program, args=(*args[:place], other, *args[place + 1 :]))
+                yield Variant(f"{second} is {first}", changed, APART, ONE)
+                return
+
+
+def _alike(value: torch.Tensor, other: torch.Tensor) -> bool:
+    return value is not other and (value.shape, value.dtype) == (other.shape, other.dtype)
+
+
+def _other_states(program: Program, words: Sequence[str]) -> Iterator[Variant]:
+    """Modules train that did not or the other way round; attributes and variables hold another value."""
+    modes = [Place(f"{type(part).__name__}.training", vars(part), "training") for part in program.state.modules]
+    if modes:
+        was = modes[0].value
+        changed = replace(program, other=tuple((mode, not mode.value) for mode in modes))
+        yield Variant(f"training was {was}, is {not was}", changed, was, not was)
+    places = [place for place in program.state.places if not isinstance(place.holder, list)]
+    for place in places[:STATES]:
+        was, other = place.value, _other(place.value, words, None)
+        if other is not None:
+            text = f"{place.text} was {_shown(was)}, is {_shown(other)}"
+            yield Variant(text, replace(program, other=((place, other),)), was, other)
 
 
 def _parameters(function: Function) -> list[str]:

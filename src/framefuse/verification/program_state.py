@@ -7,7 +7,7 @@ import functools
 import inspect
 import random
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -16,8 +16,46 @@ import torch
 from framefuse.ir.values import Function, Value
 from framefuse.runtime.function import compiled_function
 
+LISTED = 1000  # elements of a list that are compared: longer ones are data
 DEPTH = 6  # containers, objects and functions inside each other that are looked at
+PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 LIBRARIES = ("torch", "torchvision", "transformers", "timm", "numpy", "framefuse")  # functions that hold no state
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An attribute, a global variable, a variable of an enclosing function or a list that a program may write."""
+
+    text: str
+    holder: Value  # a dict, a cell or the list itself
+    key: str = ""
+
+    @property
+    def value(self) -> Value:
+        """What it holds now; of a list its elements."""
+        if isinstance(self.holder, types.CellType):
+            return self.holder.cell_contents
+        return self.holder.get(self.key) if isinstance(self.holder, dict) else list(self.holder)
+
+    def holds(self, value: Value) -> bool:
+        """Whether the very value is there, or the very elements."""
+        now = self.value
+        if isinstance(now, list) and isinstance(value, list) and isinstance(self.holder, list):
+            return len(now) == len(value) and all(mine is other for mine, other in zip(now, value, strict=True))
+        return now is value
+
+    def put(self, value: Value) -> None:
+        if isinstance(self.holder, types.CellType):
+            self.holder.cell_contents = value
+        elif isinstance(self.holder, dict):
+            self.holder[self.key] = value
+        else:
+            self.holder[:] = value
+
+
+def is_library(name: str | None) -> bool:
+    """Whether a module is of Python or of libraries, whose objects hold nothing that a program is to be asked for."""
+    return name is None or name.partition(".")[0] in ("builtins", *LIBRARIES)
 
 
 @dataclass(slots=True)
@@ -26,6 +64,7 @@ class State:
 
     modules: list[torch.nn.Module] = field(default_factory=list)
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    places: list[Place] = field(default_factory=list)
     optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
     seen: set[int] = field(default_factory=set)
     kept: Kept | None = None  # what it was before the first run
@@ -45,15 +84,17 @@ class State:
             self.add([group["params"] for group in value.param_groups], f"{name}.params", depth - 1)
         elif isinstance(value, (list, tuple, dict)):
             self.seen.add(id(value))
+            if type(value) is list and len(value) <= LISTED:
+                self.places.append(Place(name, value))
             items = value.items() if isinstance(value, dict) else enumerate(value)
             for key, part in items:
                 self.add(part, f"{name}[{key!r}]", depth - 1)
         elif callable(value):
             self._add_callable(value, name, depth)
-        elif type(value).__module__.partition(".")[0] not in ("builtins", *LIBRARIES) and hasattr(value, "__dict__"):
+        elif not is_library(type(value).__module__) and hasattr(value, "__dict__"):
             self.seen.add(id(value))
-            for key, part in vars(value).items():
-                self.add(part, f"{name}.{key}", depth - 1)
+            self._add_plain(vars(value), name)
+            self._add_parts(vars(value), name, depth - 1)
 
     def _add_module(self, module: torch.nn.Module, name: str) -> None:
         self.seen.add(id(module))
@@ -61,6 +102,22 @@ class State:
         self.modules.extend(part for part in module.modules() if id(part) not in known)
         for key, tensor in (*module.named_parameters(), *module.named_buffers()):
             self.add(tensor, f"{name}.{key}" if name else key)
+
+        for key, part in module.named_modules(prefix=name):
+            if id(part) not in known and not is_library(type(part).__module__):
+                own = {each: value for each, value in vars(part).items() if not each.startswith("_")}
+                self._add_plain(vars(part), key)
+                self._add_parts(own, key, DEPTH - 1)
+
+    def _add_plain(self, holder: Mapping[str, Value], name: str) -> None:
+        """Attributes that are numbers, texts and the like."""
+        for key, value in holder.items():
+            if isinstance(value, PLAIN) and not key.startswith("_") and key != "training":
+                self.places.append(Place(f"{name}.{key}".lstrip("."), holder, key))
+
+    def _add_parts(self, holder: Mapping[str, Value], name: str, depth: int) -> None:
+        for key, part in holder.items():
+            self.add(part, f"{name}.{key}".lstrip("."), depth)
 
     def _add_callable(self, function: Value, name: str, depth: int) -> None:
         state = compiled_function(function)
@@ -77,13 +134,19 @@ class State:
                 return
             self.seen.add(id(function))
             reached = inspect.getclosurevars(function)
+            for key, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+                if isinstance(reached.nonlocals.get(key), PLAIN):
+                    self.places.append(Place(key, cell))
+            for key, value in reached.globals.items():
+                if isinstance(value, PLAIN):
+                    self.places.append(Place(key, function.__globals__, key))
             for found in (reached.nonlocals, reached.globals):
-                for key, part in found.items():
-                    self.add(part, key, depth - 1)
+                self._add_parts(found, "", depth - 1)
             self.add(function.__defaults__ or (), f"{function.__name__}.defaults", depth - 1)
         elif not isinstance(function, type) and hasattr(function, "__dict__"):
             self.seen.add(id(function))
-            self.add(vars(function), name, depth - 1)
+            self._add_plain(vars(function), name)
+            self._add_parts(vars(function), name, depth - 1)
             self.add(vars(type(function)).get("__call__"), name, depth - 1)
 
 
@@ -122,12 +185,13 @@ def _kept(tensor: torch.Tensor) -> _Tensor:
 
 class Kept:
     """What a state is now, to be put back any number of times: values, gradients, ``training`` of modules, the state of
-    optimizers and that of random generators. What else a program changes stays changed.
+    optimizers, that of random generators, and numbers, texts and lists. What else a program changes stays changed.
     """
 
     def __init__(self, state: State) -> None:
         self.state = state
         self.tensors = [_kept(tensor) for tensor in state.tensors.values()]
+        self.places = [place.value for place in state.places]
         self.training = [module.training for module in state.modules]
         self.optimizers = [copy.deepcopy(optimizer.state_dict()) for optimizer in state.optimizers]
         self.seeds = (torch.get_rng_state(), random.getstate())
@@ -135,6 +199,9 @@ class Kept:
     def put_back(self) -> None:
         for kept in self.tensors:
             kept.put_back()
+        for place, value in zip(self.state.places, self.places, strict=True):
+            if not place.holds(value):
+                place.put(value)
         for module, training in zip(self.state.modules, self.training, strict=True):
             module.training = training
         for optimizer, saved in zip(self.state.optimizers, self.optimizers, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,14 +12,14 @@ import torch
 
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 from framefuse.verification.nearness import unlike
-from framefuse.verification.program_state import Kept, State, as_it_was
+from framefuse.verification.program_state import PLAIN, Kept, Place, State, as_it_was
 
 WIDE = {
     torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64,
     torch.complex64: torch.complex128, torch.complex32: torch.complex128,
 }  # fmt: skip
 SEED = 20_000  # of the gradients that flow into results
-PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+FREED = "Trying to backward through the graph a second time"  # a step whose own backward went through its result
 
 
 def mapped(value: Value, change: Callable[[torch.Tensor], torch.Tensor]) -> Value:
@@ -163,24 +164,50 @@ def difference(mine: Outcome, reference: Reference) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A call of ``function`` whose state is put back after each run. ``training`` asks for gradients of the result."""
+    """A call of ``function`` whose state is put back after each run. ``training`` asks for gradients of the result.
+    ``other`` are the places of the state that hold another value in it.
+    """
 
     function: Function
     args: Arguments
     kwargs: Keywords
     state: State
     training: bool
+    other: tuple[tuple[Place, Value], ...] = ()
 
     def run(self, function: Function, change: Callable[[torch.Tensor], torch.Tensor] = copied) -> Outcome:
         """What ``function`` comes to in place of the program's, on arguments and state that were changed."""
         with as_it_was(self.state) as kept:
+            for place, value in self.other:
+                place.put(value)
             args, kwargs = mapped((self.args, self.kwargs), change)
             if change is not copied:
                 for tensor in self.state.tensors.values():
                     if tensor.is_leaf and tensor.dtype in WIDE:
                         tensor.grad = None
                         tensor.data = change(tensor.detach())
+                for own in (part for optimizer in self.state.optimizers for part in optimizer.state.values()):
+                    own.update({key: change(part) for key, part in own.items() if isinstance(part, torch.Tensor)})
             return self._outcome(function, args, kwargs, kept)
+
+    @contextmanager
+    def begun(self) -> Iterator[None]:
+        """Takes what the program owns after a first step for its state, where optimizers have taken none: that one
+        makes what they keep, and no other is like it. All is put back at the end.
+        """
+        if self.state.kept is not None or all(optimizer.state for optimizer in self.state.optimizers):
+            yield
+            return
+        before = Kept(self.state)
+        try:
+            args, kwargs = mapped((self.args, self.kwargs), copied)
+            with suppress(Exception), torch.set_grad_enabled(self.training and torch.is_grad_enabled()):
+                self.function(*args, **kwargs)
+            self.state.kept = Kept(self.state)
+            yield
+        finally:
+            before.put_back()
+            self.state.kept = None
 
     def reference(self) -> Reference:
         """What compiled code is compared with."""
@@ -205,7 +232,9 @@ class Program:
         try:
             gradients = self._gradients(result, owned) if self.training else {}
         except Exception as error:
-            return Outcome(shown(result), f"{type(error).__name__}: {error}", aliases)
+            if not str(error).startswith(FREED):
+                return Outcome(shown(result), f"{type(error).__name__}: {error}", aliases)
+            gradients = {"": FREED}
         return Outcome(shown(result), "", aliases, gradients, given, state)
 
     def _state(self, kept: Kept) -> dict[str, Value]:
@@ -213,6 +242,7 @@ class Program:
         for (name, tensor), was in zip(self.state.tensors.items(), kept.tensors, strict=True):
             grad = tensor.grad if tensor.is_leaf else None
             found[name] = [was.now(), None if grad is None else shown(grad)]
+        found.update((place.text, shown(place.value)) for place in self.state.places)
         return found
 
     def _gradients(self, result: Value, owned: dict[str, torch.Tensor]) -> dict[str, Value]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -16,15 +16,18 @@ from framefuse.verification.calls import first_other
 from framefuse.verification.case import Case, cases
 from framefuse.verification.case_text import program_text
 from framefuse.verification.eager_case import eager_case
+from framefuse.verification.effect_case import EffectCase, effect_case
 from framefuse.verification.guard_case import GuardCase, guard_case
 from framefuse.verification.other_arguments import variants
 from framefuse.verification.program_state import state_of
-from framefuse.verification.runs import Program, difference, tensors
+from framefuse.verification.runs import Outcome, Program, difference, tensors
 from framefuse.verification.shrink import Shrinker, behind_view
 
 # What each backend leaves out, the shortest way first: the stage that comes in is at fault where this one differs and
 # those before it do not.
 WAYS = (("aot_eager", "lower"), ("python", "fuse"), ("native", "codegen"))
+
+RECORDINGS = 8  # calls after which a program that records further each time is taken as it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class Verification:
         call, line: the torch call that differs first, and the user's line.
         case: the smallest program that shows it; ``text`` is that as a file.
         exact: whether there was a run on twice the digits to compare with.
+        compiled: whether anything of the program ran compiled, so that there was something to compare.
     """
 
     name: str
@@ -46,9 +50,10 @@ class Verification:
     stage: str = ""
     call: str = ""
     line: str = ""
-    case: Case | GuardCase | None = field(default=None, repr=False)
+    case: Case | GuardCase | EffectCase | None = field(default=None, repr=False)
     exact: bool = True
     checked: tuple[str, ...] = ()
+    compiled: bool = True
 
     @property
     def ok(self) -> bool:
@@ -57,7 +62,7 @@ class Verification:
     @property
     def text(self) -> str:
         """The smallest program that shows the fault, as a file that runs and is a test; empty where there is none."""
-        if isinstance(self.case, GuardCase):
+        if isinstance(self.case, (GuardCase, EffectCase)):
             return self.case.text
         return program_text(self.case, f"{self.stage}: {self.call} differs ({self.where})") if self.case else ""
 
@@ -66,6 +71,8 @@ class Verification:
 
     def __str__(self) -> str:
         measure = "the exact results (float64) as eager is" if self.exact else "eager's results as rounding allows"
+        if self.ok and not self.compiled:
+            return f"{self.name}: nothing of it runs compiled, so there is nothing to compare; see framefuse.explain"
         if self.ok:
             return f"{self.name}: compiled code is as near to {measure} ({', '.join(self.checked)})"
         lines = [f"{self.name}: compiled code differs in its {self.where}: {self.how}", f"stage: {self.stage}"]
@@ -119,18 +126,23 @@ class _Verifier:
     options: Keywords
 
     def verified(self) -> Verification:
+        with self.program.begun():
+            return self._verified()
+
+    def _verified(self) -> Verification:
         reference = self.program.reference()
         if reference.eager.error:
             raise UserError(f"{self.name} fails under eager: {reference.eager.error}. Give arguments that it takes")
         compiled = self.compiled("native")
         found = Verification(self.name, exact=reference.exact is not None)
-        checked = []
-        for turn in ("recorded call", "compiled call"):
-            progress(f"{self.name}: {turn}")
-            where, how = difference(self.program.run(compiled), reference)
+        for number, outcome in enumerate(self.runs(compiled, self.program)):
+            turn = "compiled call" if number else "recorded call"
+            where, how = difference(outcome, reference)
             if where:
                 return self.placed(replace(found, where=where, how=f"{how} ({turn})"), self.program)
-            checked.append(turn)
+        state, checked = compiled_function(compiled), ["recorded call", "compiled call"]
+        if state is not None and not state.products:
+            return replace(found, compiled=False)
         for other in variants(self.program):
             progress(f"{self.name}: {other.text}")
             where, how = self.answers(compiled, other.program)
@@ -154,11 +166,19 @@ class _Verifier:
         reference = program.reference()
         if reference.eager.error:
             return "", ""
-        for _ in range(2):
-            found = difference(program.run(compiled), reference)
-            if found[0]:
-                break
-        return found
+        answers = (difference(outcome, reference) for outcome in self.runs(compiled, program))
+        return next((found for found in answers if found[0]), ("", ""))
+
+    def runs(self, compiled: Function, program: Program) -> Iterator[Outcome]:
+        """Runs of compiled code: a recorded one, and others until a recording gets no further than that before."""
+        progress(f"{self.name}: compiled calls")
+        yield program.run(compiled)
+        state = compiled_function(compiled)
+        for _ in range(RECORDINGS):
+            made = state and (len(state.products), state.ended)
+            yield program.run(compiled)
+            if state is None or (len(state.products), state.ended) == made:
+                return
 
     def smallest(self, case: Case | None) -> Case | None:
         """A smaller case that shows a fault; None where the case shows none."""
@@ -169,6 +189,9 @@ class _Verifier:
 
     def placed(self, found: Verification, program: Program) -> Verification:
         """The verification with the stage, the call, the line and the smallest program."""
+        written = found.how.partition(":")[0]
+        if found.where == "state" and written in [place.text for place in program.state.places]:
+            return replace(found, stage="capture", call=written, case=effect_case(written, self.options))
         stretches = cases(program, self.options)
         if self.answers(self.compiled("eager"), program)[0]:
             call, line = first_other(program, stretches)

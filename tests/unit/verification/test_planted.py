@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,8 @@ import torch
 from torch import Tensor
 
 import framefuse
-from framefuse.autodiff import registry
+from framefuse.autodiff import registry, reverse
+from framefuse.capture.facts import effects
 from framefuse.capture.recording.call_arguments import CallArguments
 from framefuse.codegen.llvm import integers, pointwise, reductions
 from framefuse.codegen.llvm.builder import Builder
@@ -27,6 +29,19 @@ from framefuse.lower import aliases, diagonals, indexing, rules, values
 from framefuse.lower import element as e
 
 Patch = pytest.MonkeyPatch
+SETTINGS = types.SimpleNamespace(turns=2, count=0)
+STEPPED = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1))
+OPTIMIZER = torch.optim.Adam(STEPPED.parameters(), lr=0.1)
+
+
+class _Moody(torch.nn.Module):
+    """A module whose mode decides."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sin() * 2 if self.training else x.sin()
+
+
+NET = _Moody()
 
 
 @dataclass(frozen=True)
@@ -120,6 +135,13 @@ FAULTS = {
     "both gradients of where go one way": Fault(
         _row("where", derivative=(None, "where(a, zero, g)", "where(a, zero, g)")),
         lambda x: torch.where(x > 1, x * 2, x.exp()).sum(), lambda: (_x(4, 6, grad=True),), "autodiff", "where", True,
+    ),
+    "a derivative inside of a step of training": Fault(
+        _row("tanh", derivative=("g",)), lambda x: _trained(x), lambda: (_x(4, 3),), "autodiff", "tanh", True,
+    ),
+    "gradients of one value are not added": Fault(
+        lambda patch: patch.setattr(reverse, "total", lambda builder, parts: parts[0]),
+        lambda x: x.exp() * x.exp().sin(), lambda: (_x(4, 6, grad=True),), "autodiff", "mul", True,
     ),
     # ---- lowering ----
     "relu is leaky": Fault(
@@ -231,6 +253,21 @@ FAULTS = {
             dataclasses.replace(assumptions, relations=()), **rest)),
         lambda x, n: x.sin() if n > 2 else x.cos(), lambda: (_x(4), 2), "guards", "n was 2, is 3",
     ),
+    "no guard holds a number that an object has": Fault(
+        _unguarded("int"), lambda x: x.sin() if SETTINGS.turns == 2 else x.cos(), lambda: (_x(4),),
+        "guards", "SETTINGS.turns was 2, is 3",
+    ),
+    "no guard holds the mode of a module": Fault(
+        _unguarded("is"), NET, lambda: (_x(4, 3),), "guards", "training was True, is False",
+    ),
+    "no guard tells two tensors from one": Fault(
+        lambda patch: [_unguarded(kind)(patch) for kind in ("apart", "disjoint", "distinct", "different", "same")],
+        lambda x, y: x.add_(1) * y, lambda: (_x(4), _x(4) + 1), "guards", "y is x",
+    ),
+    "writes to objects are not recorded": Fault(
+        lambda patch: patch.setattr(effects.Journal, "effects", lambda self, build: ()),
+        lambda x: _counted(x), lambda: (_x(4),), "capture", "SETTINGS.count",
+    ),
     "flags of calls are recorded as others": Fault(
         _recorded(lambda found: False if found is True else found),
         lambda x: x.exp().var(1, unbiased=True) * 2, lambda: (_x(4, 4),), "capture", "var",
@@ -244,6 +281,19 @@ def _doubled(rule: registry.Vjp) -> registry.Vjp:
         return rule(builder, node, builder.pointwise("add", g, g), need)
 
     return doubled
+
+
+def _counted(x: Tensor) -> Tensor:
+    SETTINGS.count += 1
+    return x.sin() * 2
+
+
+def _trained(x: Tensor) -> Tensor:
+    OPTIMIZER.zero_grad()
+    loss = STEPPED(x).square().mean()
+    loss.backward()
+    OPTIMIZER.step()
+    return loss
 
 
 def _written_in_part(x: Tensor) -> Tensor:

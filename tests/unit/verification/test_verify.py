@@ -74,6 +74,44 @@ def test_what_the_program_owns_is_put_back():
     assert all(torch.equal(optimizer.state[net[0].weight][key], value) for key, value in moments.items())
 
 
+def test_a_step_whose_loss_it_returns_is_compared_after_its_first():
+    net = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+    seen: list[float] = []
+
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        seen.append(loss.item())
+        return loss
+
+    found = framefuse.verify(step, torch.rand(6, 3))
+    assert found.ok and found.exact and found.compiled, str(found)
+    assert not seen and not optimizer.state and net.weight.grad is None
+
+
+def test_it_says_where_nothing_runs_compiled():
+    found = framefuse.verify(lambda x: eval("x + 1"), torch.rand(3))
+    assert found.ok and not found.compiled and "nothing of it runs compiled" in str(found)
+
+
+def test_numbers_and_lists_that_a_program_writes_are_put_back():
+    class Counter:
+        def __init__(self) -> None:
+            self.calls, self.means = 0, [0.5]
+
+        def __call__(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            self.means.append(x.mean().item())
+            return x.sin() * self.calls
+
+    counter = Counter()
+    assert framefuse.verify(counter, torch.rand(6, 3)).ok
+    assert counter.calls == 0 and counter.means == [0.5]
+
+
 def test_arguments_are_not_written():
     def write(x: Tensor) -> Tensor:
         x.mul_(2)
