@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass
 
 from framefuse.driver.programs import later, programs
-from framefuse.driver.programs.functions import function, named
+from framefuse.driver.programs.functions import function, known
 from framefuse.driver.programs.records import read, written
 from framefuse.ir.builder import Shape
 from framefuse.ir.derivative import Backward, Case, Piece
@@ -60,7 +60,7 @@ class Place:
 def _keep(name: str, backward: Backward, sites: list[Site]) -> None:
     numbers = {id(site): number for number, site in enumerate(sites)}
     try:
-        data = written(backward, lambda each: (numbers[id(each)],) if id(each) in numbers else named(each))
+        data = written(backward, lambda each: (numbers[id(each)],) if id(each) in numbers else known(each))
     except Exception as error:
         logger.debug("a backward is not kept: %s: %s", type(error).__name__, error)
     else:

@@ -1,4 +1,4 @@
-"""Gives functions of torch and of framefuse a name by which another process finds the same ones."""
+"""Gives functions of torch and of framefuse a name by which another process finds the same ones, and knows them."""
 
 from __future__ import annotations
 
@@ -43,11 +43,19 @@ def named(value: Value) -> tuple[str, str]:
     raise Unstorable(f"a function without a name: {value!r:.80}")
 
 
-def function(module: str, name: str) -> Value:
-    """The function that :func:`named` has named."""
+def known(value: Value) -> tuple[Value, ...]:
+    """The same with what tells the function from another that a process may have set in its place."""
+    return *named(value), *described(value)
+
+
+def function(module: str, name: str, *told: Value) -> Value:
+    """The function that was :func:`named`; raises Unstorable where it is :func:`known` and another one stands there."""
     if module.partition(".")[0] not in OWNERS:
         raise Unstorable(f"a function of {module}")
-    return operator.attrgetter(name)(importlib.import_module(module))
+    found = operator.attrgetter(name)(importlib.import_module(module))
+    if told and described(found) != told:
+        raise Unstorable(f"another function than torch's or framefuse's own: {module}.{name}")
+    return found
 
 
 def _names(value: Value) -> Iterator[tuple[Value, Value]]:

@@ -15,7 +15,7 @@ from framefuse.codegen.disk_cache import DiskCache
 from framefuse.codegen.llvm import kept_kernels, object_of
 from framefuse.driver.programs import later
 from framefuse.driver.programs.fingerprint import fingerprint
-from framefuse.driver.programs.functions import function, named
+from framefuse.driver.programs.functions import function, known
 from framefuse.driver.programs.records import read, written
 from framefuse.driver.programs.trace_key import trace_data
 from framefuse.ir import registered
@@ -105,7 +105,7 @@ def program(made: Compilation, options: Options) -> Program | None:
 
 def _keep(key: str, value: Value, numbers: dict[int, int]) -> None:
     try:
-        data = written(value, lambda each: (numbers[id(each)],) if id(each) in numbers else named(each))
+        data = written(value, lambda each: (numbers[id(each)],) if id(each) in numbers else known(each))
     except Exception as error:
         logger.debug("a program is not kept: %s: %s", type(error).__name__, error)
     else:

@@ -1,12 +1,14 @@
 """Values of the compiler's types are read back as they were written, and nothing else is written or made."""
 
+import functools
 import marshal
 import math
+import sys
 
 import pytest
 import torch
 
-from framefuse.driver.programs.functions import described, function, named
+from framefuse.driver.programs.functions import described, function, known, named
 from framefuse.driver.programs.records import ROWS, Unstorable, Writer, read, written
 from framefuse.ir.dtypes import BFLOAT16
 from framefuse.ir.graph import Node
@@ -115,6 +117,7 @@ FUNCTIONS = [
 @pytest.mark.parametrize("value", FUNCTIONS, ids=lambda function: function.__name__)
 def test_a_function_of_torch_has_a_name(value):
     assert function(*named(value)) is value
+    assert function(*known(value)) is value
 
 
 def test_functions_of_the_program_have_none():
@@ -169,3 +172,18 @@ def test_what_holds_itself_cannot_be_written():
     variables |= {"again": variables["shared"], "own": [variables]}
     with pytest.raises(Unstorable, match="holds itself"):
         Writer(lambda value: ()).write(variables)
+
+
+@pytest.mark.parametrize("value", [torch.conv2d, torch.nn.functional.layer_norm], ids=["native", "python"])
+def test_what_a_process_has_set_in_place_of_a_function_is_not_found(value, monkeypatch):
+    kept = known(value)
+    holder = sys.modules[kept[0]]
+    with monkeypatch.context() as patch:
+        patch.setattr(holder, kept[1], functools.wraps(value)(lambda *args: value(*args)))
+        with pytest.raises(Unstorable):
+            function(*kept)
+    with monkeypatch.context() as patch:
+        patch.setattr(holder, kept[1], torch.relu)
+        with pytest.raises(Unstorable):
+            function(*kept)
+    assert function(*kept) is value
