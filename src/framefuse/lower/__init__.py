@@ -20,6 +20,7 @@ from framefuse.lower import (  # noqa: F401  importing a family registers its ru
     indexing,
     interpolation,
     known_shapes,
+    line_windows,
     logic,
     losses,
     matrix_shapes,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
 
-from framefuse.ir import costs
 from framefuse.ir.builder import ONE
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
@@ -137,52 +135,6 @@ def generator_state(lo: Lowering) -> Shapes:
 @rule("searchsorted")
 def searchsorted(lo: Lowering, sorted_sequence: Node, input: Value, **options: Value) -> Shapes:
     return Shapes((input.shape if isinstance(input, Node) else (),))
-
-
-@rule("Tensor.unfold")
-def windows(lo: Lowering, input: Node, dimension: Value, size: Value, step: Value) -> Node | Shapes:
-    if not input.shape:
-        raise Unsupported("windows of a number")
-    size, step = (_known(lo, number) for number in (size, step))
-    axis = lo.axis(dimension, len(input.shape))
-    lo.require("<=", expr(size), input.shape[axis], "a window")
-    places = (input.shape[axis] - size) // step + 1
-    # Windows one element apart have equal strides within and between them: the sizes decide how copies of them lie.
-    if step == 1:
-        left, right = (expr(size), places + 1) if lo.size(places) >= size else (places, expr(size))
-        lo.require("<", left, right, "the order of windows")
-        if lo.size(places) == 1:  # which has no order
-            lo.require("==", places, expr(1), "the order of windows")
-    block = math.gcd(size, step)
-    pieces = size // block if step and size else 0
-    most = costs.WINDOW_LONG_BLOCKS if block >= costs.WINDOW_LONG_BLOCK else costs.WINDOW_BLOCKS if block == step else 0
-    if input.device != "cpu":
-        most = int(block == step)
-    # How a copy of what the library gave lies, its sizes of 1 may decide; another view of it is none.
-    if pieces > most or not pieces or input.op == "result":
-        return Shapes(((*input.shape[:axis], places, *input.shape[axis + 1 :], expr(size)),))
-    return _of_blocks(lo, input, axis, places, pieces, step // block, block)
-
-
-def _of_blocks(lo: Lowering, input: Node, axis: int, places: Expr, pieces: int, step: int, block: int) -> Node:
-    """Windows of ``pieces`` blocks of ``block`` elements, each of which begins ``step`` blocks behind the last one."""
-    before, after, count = input.shape[:axis], input.shape[axis + 1 :], (places - 1) * step + pieces
-    line = lo.narrow(input, axis, 0, count * block)
-    blocks = lo.reshape(line, (*before, count, expr(block), *after))
-    shape, rank = (*before, places, *blocks.shape[axis + 1 :]), len(blocks.shape)
-    apart = [step if place == axis else 1 for place in range(rank)]
-    begins = [[piece if place == axis else 0 for place in range(rank)] for piece in range(pieces)]
-    joined = lo.cat([lo.slice(blocks, begin, apart, shape) for begin in begins], axis + 1)
-    return lo.permute(joined, [place for place in range(rank) if place != axis + 1] + [axis + 1])
-
-
-def _known(lo: Lowering, number: Value) -> int:
-    """A number that may come with the call, which then is what it was."""
-    if isinstance(number, int):
-        return number
-    value = lo.size(number)
-    lo.require("==", number, expr(value), "a window")
-    return value
 
 
 @rule("histc")

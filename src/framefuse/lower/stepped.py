@@ -10,6 +10,7 @@ from framefuse.ir.numbers import Expr
 from framefuse.ir.strides import dense_order, dense_strides
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
+from framefuse.lower.line_windows import are_read, of_blocks
 from framefuse.lower.rules import Unsupported, rule
 
 WHY = "how a view lies in its memory"
@@ -17,9 +18,9 @@ WHY = "how a view lies in its memory"
 
 @rule("as_strided")
 def as_strided(lo: Lowering, input: Node, size: Value, stride: Value, storage_offset: Value = None) -> Node:
-    """Steps that lie in one another, as rows and what is in them do, are rows cut and cut again. What shows elements
-    twice is the library's, but for dimensions along which nothing moves, and so is what begins elsewhere: an offset
-    counts from where the memory begins, which is not where the tensor does.
+    """Steps that lie in one another, as rows and what is in them do, are rows cut and cut again, and rows that overlap
+    are windows. What begins elsewhere is the library's: an offset counts from where the memory begins, which is not
+    where the tensor does.
     """
     shape, strides = lo.shape_of(size), lo.shape_of(stride)
     if storage_offset is not None or len(shape) != len(strides) or not _is_row_major(lo, input):
@@ -57,13 +58,19 @@ def _is_row_major(lo: Lowering, node: Node) -> bool:
 def _cut(lo: Lowering, line: Node, steps: Sequence[tuple[Expr, Expr]]) -> Node:
     """The last dimension of ``line`` as dimensions of these sizes and steps, the widest step first."""
     *front, length = line.shape
-    plain = [1] * len(front)
+    plain, axis = [1] * len(front), len(front)
     if not steps:
-        return lo.reshape(lo.narrow(line, len(front), ZERO, ONE), tuple(front))
+        return lo.reshape(lo.narrow(line, axis, ZERO, ONE), tuple(front))
     (count, step), *rest = steps
     if not rest and step.constant is not None:
         lo.require("<=", (count - 1) * step, length - 1, WHY)
         return lo.slice(line, [ZERO] * len(line.shape), [*plain, step.constant], (*front, count))
+    reach = sum(((inner - 1) * stride for inner, stride in rest), ONE)
+    if lo.size(reach) > lo.size(step):
+        if reach.constant is None or step.constant is None or not are_read(line, reach.constant, step.constant):
+            raise Unsupported("rows that overlap")
+        lo.require("<=", (count - 1) * step + reach, length, WHY)
+        return _cut(lo, of_blocks(lo, line, axis, count, reach.constant, step.constant), rest)
     lo.require("<=", count * step, length, WHY)
-    whole = lo.narrow(line, len(front), ZERO, count * step)
+    whole = lo.narrow(line, axis, ZERO, count * step)
     return _cut(lo, lo.reshape(whole, (*front, count, step)), rest)

@@ -1,0 +1,90 @@
+"""Windows along one dimension, as joined blocks of it that kernels read where they lie; others are the library's."""
+
+from __future__ import annotations
+
+import math
+
+from framefuse.ir import costs
+from framefuse.ir.graph import Node
+from framefuse.ir.numbers import Expr, expr
+from framefuse.ir.values import Value
+from framefuse.lower.context import Lowering
+from framefuse.lower.rules import Shapes, Unsupported, rule
+
+VIEWS = frozenset(("reshape", "permute", "slice", "expand", "detach", "derived"))
+
+
+@rule("Tensor.unfold")
+def windows(lo: Lowering, input: Node, dimension: Value, size: Value, step: Value) -> Node | Shapes:
+    if not input.shape:
+        raise Unsupported("windows of a number")
+    size, step = (_known(lo, number) for number in (size, step))
+    axis = lo.axis(dimension, len(input.shape))
+    lo.require("<=", expr(size), input.shape[axis], "a window")
+    places = (input.shape[axis] - size) // step + 1
+    # Windows one element apart have equal strides within and between them: the sizes decide how copies of them lie.
+    if step == 1:
+        left, right = (expr(size), places + 1) if lo.size(places) >= size else (places, expr(size))
+        lo.require("<", left, right, "the order of windows")
+        if lo.size(places) == 1:  # which has no order
+            lo.require("==", places, expr(1), "the order of windows")
+    # How a copy of what the library gave lies, its sizes of 1 may decide; another view of it is none.
+    if input.op == "result" or not are_read(input, size, step):
+        return Shapes(((*input.shape[:axis], places, *input.shape[axis + 1 :], expr(size)),))
+    return of_blocks(lo, input, axis, places, size, step)
+
+
+def are_read(input: Node, size: int, step: int) -> bool:
+    """Whether kernels read windows of ``size`` elements where they lie, each ``step`` elements behind the last one."""
+    block = math.gcd(size, step)
+    if not size or not step:
+        return False
+    if input.device == "cpu":
+        long = block >= costs.WINDOW_LONG_BLOCK
+        most = costs.WINDOW_LONG_BLOCKS if long else costs.WINDOW_BLOCKS if block == step else 0
+    else:
+        most = costs.CAT_PIECES if _lies_in_memory(input) else int(block == step)
+    return size // block <= most
+
+
+def _lies_in_memory(node: Node) -> bool:
+    """Whether these are views of one argument, or windows over it."""
+    bases: set[Node] = set()
+    waiting, met = [node], set()
+    while waiting and len(bases) < 2:
+        node = waiting.pop()
+        if node in met:
+            continue
+        met.add(node)
+        if node.op in VIEWS:
+            waiting.append(node.inputs[0])
+        elif node.op == "cat":
+            waiting.extend(node.inputs)
+        else:
+            bases.add(node)
+    return {base.op for base in bases} == {"input"} and len(bases) == 1
+
+
+def of_blocks(lo: Lowering, input: Node, axis: int, places: Expr, size: int, step: int) -> Node:
+    """Windows of ``size`` elements, each of which begins ``step`` elements behind the last one, along a last axis; they
+    are blocks of which windows have whole numbers, laid side by side.
+    """
+    block = math.gcd(size, step)
+    pieces, step = size // block, step // block
+    before, after, count = input.shape[:axis], input.shape[axis + 1 :], (places - 1) * step + pieces
+    line = lo.narrow(input, axis, 0, count * block)
+    blocks = lo.reshape(line, (*before, count, expr(block), *after))
+    shape, rank = (*before, places, *blocks.shape[axis + 1 :]), len(blocks.shape)
+    apart = [step if place == axis else 1 for place in range(rank)]
+    begins = [[piece if place == axis else 0 for place in range(rank)] for piece in range(pieces)]
+    joined = lo.cat([lo.slice(blocks, begin, apart, shape) for begin in begins], axis + 1)
+    return lo.permute(joined, [place for place in range(rank) if place != axis + 1] + [axis + 1])
+
+
+def _known(lo: Lowering, number: Value) -> int:
+    """A number that may come with the call, which then is what it was."""
+    if isinstance(number, int):
+        return number
+    value = lo.size(number)
+    lo.require("==", number, expr(value), "a window")
+    return value
