@@ -92,4 +92,4 @@ _known(
     *_of(itertools, "batched"), pure=True, shallow=True, iterates=True,
 )  # fmt: skip
 _known(itertools.count, pure=True, asks=("__add__", "__radd__"))
-_known(itertools.repeat, pure=True, shallow=True, asks=INDEX)
+_known(itertools.repeat, pure=True, keeps=True, keeps_numbers=True, shallow=True, asks=INDEX)

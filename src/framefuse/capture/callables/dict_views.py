@@ -14,7 +14,6 @@ from framefuse.capture.program.lookups import is_plain_sequence
 from framefuse.capture.program.markers import MISSING, NULL
 from framefuse.capture.program.natives import known_as
 from framefuse.ir.containers import elements, entries
-from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Value
 
 DICTS = frozenset((dict, OrderedDict, defaultdict))  # no method of theirs is the user's
@@ -34,6 +33,9 @@ def view(machine: Machine, frame: Frame, holder: Value, name: str) -> Value:
 
 def copied(machine: Machine, holder: Value) -> Value:
     """``holder.copy()`` with run-time values, MISSING where no number moves."""
+    if type(holder) is list:
+        copy = _elements(machine, holder)
+        return MISSING if copy is holder else copy
     return _copy(machine, holder) if type(holder) is dict and _moves(machine, holder) else MISSING
 
 
@@ -44,9 +46,6 @@ def given(machine: Machine, target: Function, args: Arguments) -> tuple[Value, .
     takes = known_as(target).takes
     if takes == "keys":
         return tuple([_elements(machine, part) for part in args])
-    if target is zip or target is enumerate:
-        seen = [_elements(machine, part) if is_a(part, tuple) else part for part in args]
-        return tuple([tuple(new) if new is not old else old for new, old in zip(seen, args, strict=True)])
     if takes == "all" or _updates_new(machine, target):
         return tuple([_copy(machine, part) if _moves(machine, part) else part for part in args])
     return args

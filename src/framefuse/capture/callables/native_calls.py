@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import math
 import types
 from collections import defaultdict, deque
@@ -402,7 +403,7 @@ def _kept(target: Value, args: Arguments, kwargs: Keywords) -> tuple[Arguments, 
     """The arguments of native code that keeps what it is given: run-time numbers stay such where it keeps them, and
     become plain ones where it takes their value.
     """
-    if target is enumerate:
+    if target in (enumerate, itertools.repeat):
         plain = {key: plain_number(part) for key, part in kwargs.items()}
         return (*args[:1], *map(plain_number, args[1:])), plain
     if type(target) not in leaves.NATIVE_KINDS:

@@ -64,7 +64,16 @@ def _len(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> O
 def _iter(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) == 2 and not kwargs:
         return machine.calls.call(frame, equivalents.until_, args, {})
-    return machine.operations.iterate(frame, args[0]) if len(args) == 1 else MISSING
+    if len(args) != 1:
+        return MISSING
+    if _moves(machine, args[0]):
+        return machine.calls.call(frame, equivalents.walker, args, {})
+    return machine.operations.iterate(frame, args[0])
+
+
+def _moves(machine: Machine, value: Value) -> bool:
+    """Whether this is a list in which a number moves."""
+    return type(value) is list and machine.recorder.contents.holds_moving_number(value)
 
 
 @special(next, pure=True, keeps_numbers=True)
@@ -297,6 +306,8 @@ def _reversed(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords)
     if type_get(kind, "__reversed__") is MISSING and python_method(kind, "__getitem__") is not None:
         machine.recorder.sources.guard_type(args[0])
         return machine.calls.call(frame, equivalents.reversed_, args, {})
+    if _moves(machine, args[0]):
+        return machine.calls.call(frame, equivalents.list_reversed_, args, {})
     return method_of(machine, frame, args[0], "__reversed__")
 
 

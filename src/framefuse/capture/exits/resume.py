@@ -144,8 +144,10 @@ class _Builder:
 
     def iterator(self, part: Part) -> Value:
         make, position, *args = self.parts(part)
+        # A loop reads its elements one by one; any other iterator hands them out unseen.
+        guard = self.contents.guard_extent if part.kind == "walked" else self.contents.guard_shallow_contents
         for value in args:
-            self.contents.guard_shallow_contents(value)  # the iterator hands out its elements unseen
+            guard(value)
         iterator = make(*map(plain_number, args))
         if position is not None:
             iterator.__setstate__(position)
@@ -173,6 +175,7 @@ MAKERS: dict[str, Callable[[_Builder, Part], Value]] = {
     "view": _Builder.view,
     "tuple": _Builder.tuple,
     "iterator": _Builder.iterator,
+    "walked": _Builder.iterator,
     "entries": _Builder.entries,
     "object": _Builder.object,
     "shown": _Builder.shown,

@@ -6,6 +6,7 @@ import contextvars
 import dataclasses
 import functools
 import itertools
+import sys
 import types
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -103,8 +104,10 @@ def take(machine: Machine, recipes: Recipes, continuation: Pending | None, has_o
     return Taken(shape, taker.leaves, taker.numbers, frozenset(taker.open), taker.generators, taker.moving)
 
 
+ListIterator: type = type(iter([]))
+ONE_HOLDER = 4  # the stack, and who looks: the loop over it, the method and the count itself
 # Pieces that change as they are used.
-MOVING = frozenset(("generator", "iterator", "entries", "counting", "object", "partial"))
+MOVING = frozenset(("generator", "iterator", "walked", "entries", "counting", "object", "partial"))
 
 
 def _targets(waiting: Pending | None) -> tuple[int, ...]:
@@ -247,9 +250,18 @@ class _Taker:
             self.part(frame.handled),
             self.part(frame.space),
             _row(self.locals(frame)),
-            _row([self.part(held) for held in frame.stack]),
+            _row([self._walked(held) or self.part(held) for held in frame.stack]),
         )
         return Part("frame", value, parts, index)
+
+    def _walked(self, held: Value) -> Part | None:
+        """An iterator over a list that a loop walks and nobody else can advance, as nobody else holds it."""
+        if type(held) is not ListIterator or sys.getrefcount(held) > ONE_HOLDER or id(held) in self.memo:
+            return None
+        part = self._iterator(held)
+        *_, walked = reduced(held)[1]
+        self.moving.append(held)
+        return dataclasses.replace(part, kind="walked") if type(walked) is list else part
 
     def locals(self, frame: Frame) -> Iterator[Part]:
         """The local variables; a tensor or number that nothing reads any more is not carried on."""

@@ -27,6 +27,7 @@ from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 ITSELF = (None, None)  # in place of such a pair: an object that stands for itself, and is kept alive elsewhere
+ENDLESS = -1  # elements that an iterator has left
 HELD = 0  # no id: what keeps those alive
 
 
@@ -194,11 +195,11 @@ def _view_iterator(value: Value, memo: Memo) -> Value:
 
 def _driver(value: Value, memo: Memo) -> Value:
     """An iterator over others; where another stands for one of these, one that goes on as it does."""
-    if type(value) is itertools.chain:  # what it is at, if anything, and what is left
-        held = gc.get_referents(value)
-        parts = [settle(part, memo) for part in held]
+    if type(value) is itertools.chain:  # what is left, and what it is at, if anything; from 3.12 on its class as well
+        held = [part for part in gc.get_referents(value) if part is not itertools.chain]
+        left, *entered = parts = [settle(part, memo) for part in held] or [iter(())]
         same = all(map(operator.is_, parts, held))
-        return value if same else itertools.chain.from_iterable(itertools.chain(parts[:-1], parts[-1]))
+        return value if same else itertools.chain.from_iterable(itertools.chain(entered, left))
     make, given, *state = value.__reduce__()
     parts = [settle(part, memo) for part in given]
     if all(map(operator.is_, parts, given)):
@@ -207,6 +208,14 @@ def _driver(value: Value, memo: Memo) -> Value:
     if state:
         rebuilt.__setstate__(state[0])
     return rebuilt
+
+
+def _repeated(value: Value, memo: Memo) -> Value:
+    held = next((part for part in gc.get_referents(value) if part is not itertools.repeat), None)
+    settled, left = settle(held, memo), operator.length_hint(value, ENDLESS)
+    if settled is held:
+        return value
+    return itertools.repeat(settled) if left == ENDLESS else itertools.repeat(settled, left)
 
 
 def _method(value: Value, memo: Memo) -> Value:
@@ -261,6 +270,7 @@ TAKERS: dict[type, Callable[[Value, Memo], Value]] = {
     types.FunctionType: _function,
     types.MethodType: _method,
     functools.partial: _partial,
+    itertools.repeat: _repeated,
     **dict.fromkeys(BOUND_KINDS, _bound),
     **dict.fromkeys(OF_SEQUENCE, _sequence_iterator),
     **dict.fromkeys((*VIEWS, *VIEW_OBJECTS), _view_iterator),

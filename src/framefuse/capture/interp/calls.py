@@ -168,10 +168,12 @@ class Calls:
                 args, target = (target.__self__, *args), of_class
         if special is not None:
             return self._special(special, frame, target, args, kwargs, continuation)
-        in_python = equivalent_of(target, args, False)
+        moves = self.recorder.contents.holds_moving_number
+        in_python = equivalent_of(target, args, False, moves)
         if in_python is not None:
             return Instead(in_python, args, kwargs)
-        in_python = method_in_python(target) if needs_python((*args, *kwargs.values())) else None
+        walked = needs_python((*args, *kwargs.values())) or any(moves(part) for part in args if type(part) is list)
+        in_python = method_in_python(target) if walked else None
         return MISSING if in_python is None else Instead(in_python, (target.__self__, *args), kwargs)
 
     def _partial(self, target: Value, args: Arguments, kwargs: Keywords) -> Instead:
@@ -319,7 +321,8 @@ class Calls:
                 if outcome is None and continuation is not None:
                     self.machine.finish(frame, frame.stack.pop(), continuation)
                 return outcome
-        in_python = equivalent_of(cls, (*args, *kwargs.values()), self.recorder.relations.tracked)
+        tracked, moves = self.recorder.relations.tracked, self.recorder.contents.holds_moving_number
+        in_python = equivalent_of(cls, (*args, *kwargs.values()), tracked, moves)
         if in_python is not None and begins(in_python, args, kwargs):
             return self.call(frame, in_python, args, kwargs, continuation)
         method = python_method(type(cls), "__call__")

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias, TypeVar, Unpack
 import torch
 
 from framefuse.capture.facts.atoms import ATOMS
-from framefuse.capture.facts.numbers import Float, Integer
+from framefuse.capture.facts.numbers import TRACKED
 from framefuse.capture.interp.machine import Handler, Machine, Special
 from framefuse.capture.program.decoded import HANDLERS
 from framefuse.capture.program.frame import Frame, InterpretedGenerator, Pending
@@ -147,17 +147,24 @@ PLAIN_ITERABLES = frozenset(
 ITERABLE = ("iterable", "data", "selectors")  # what the arguments are called that an iterator of C asks for theirs
 
 
-def equivalent_of(target: Function, args: Arguments, tracked: bool) -> Function | None:
+def equivalent_of(
+    target: Function, args: Arguments, tracked: bool, moves: Callable[[Value], bool]
+) -> Function | None:
     """The Python that the interpreter runs in place of this call of native code; None where that may run: it calls
-    nothing of the program's, gives no run-time number (there are some where they are ``tracked``) to native code, and
-    compares none.
+    nothing of the program's, gives no run-time number (there are some where they are ``tracked``) to native code,
+    walks no list or tuple in which a number ``moves``, and compares none.
     """
     row = known_as(target)
     if row.equivalent is None:
         return None
     calls = row.calls and (any(map(runs_program, args)) or (tracked and bool(args)) or any(map(_holds_more, args)))
-    orders = bool(row.compares) and any(type(part) in (Integer, Float) for part in args)
-    return row.equivalent if calls or orders or needs_python(args, *row.asks) else None
+    orders = bool(row.compares) and any(type(part) in TRACKED for part in args)
+    hands = row.hands_on and any(
+        moves(part) or (tracked and not row.keeps_numbers and any(type(inner) in TRACKED for inner in part))
+        for part in args
+        if type(part) in (list, tuple)
+    )
+    return row.equivalent if calls or orders or hands or needs_python(args, *row.asks) else None
 
 
 def begins(function: Function, args: Arguments, kwargs: Keywords) -> bool:

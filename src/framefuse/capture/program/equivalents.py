@@ -128,7 +128,7 @@ def equal_parts(left: Value, right: Value) -> bool:
     return len(left) == len(right)
 
 
-@equivalent(enumerate, pure=True, keeps=True, keeps_numbers=True, iterates=True)
+@equivalent(enumerate, pure=True, keeps=True, keeps_numbers=True, iterates=True, hands_on=True)
 def enumerate_(iterable: Value, start: int = 0) -> Value:
     for value in iterable:
         yield start, value
@@ -137,7 +137,8 @@ def enumerate_(iterable: Value, start: int = 0) -> Value:
 
 # What it calls, if native, asks its elements.
 @equivalent(
-    map, pure=True, keeps=True, calls=True, walks="last", asks=(*MADE_FROM, "__bool__", "__abs__", "__hash__")
+    map, pure=True, keeps=True, calls=True, walks="last", asks=(*MADE_FROM, "__bool__", "__abs__", "__hash__"),
+    hands_on=True,
 )  # fmt: skip
 def map_(function: Value, iterable: Value, /, *iterables: Value) -> Value:
     if not iterables:
@@ -148,16 +149,26 @@ def map_(function: Value, iterable: Value, /, *iterables: Value) -> Value:
             yield function(*values)
 
 
-@equivalent(filter, pure=True, keeps=True, calls=True, walks="last", asks=TRUTH)
+@equivalent(filter, pure=True, keeps=True, calls=True, walks="last", asks=TRUTH, hands_on=True)
 def filter_(function: Value, iterable: Value, /) -> Value:
     for value in iterable:
         if value if function is None else function(value):
             yield value
 
 
-@equivalent(zip, pure=True, keeps=True, keeps_numbers=True, walks="last")
+def walker(iterable: Value) -> Value:
+    """``iter(iterable)``; a list is walked by a loop, which reads run-time numbers as it comes to them."""
+    return _each(iterable) if type(iterable) is list else iter(iterable)
+
+
+def _each(values: Value) -> Value:
+    for value in values:  # noqa: UP028 - the interpreter's own loop
+        yield value
+
+
+@equivalent(zip, pure=True, keeps=True, keeps_numbers=True, walks="last", hands_on=True)
 def zip_(*iterables: Value, strict: bool = False) -> Value:
-    sources = tuple([iter(iterable) for iterable in iterables])  # a break takes tuples apart, and what lies in them
+    sources = tuple([walker(iterable) for iterable in iterables])  # a break takes tuples apart, and what lies in them
     while sources:
         values = []
         for number, source in enumerate(sources):
@@ -317,7 +328,7 @@ def count_elements(counts: Value, iterable: Value) -> None:
 def reduce_(function: Value, iterable: Value, initial: Value = ABSENT) -> Value:
     iterator: Value = ABSENT
     with contextlib.suppress(TypeError):
-        iterator = iter(iterable)
+        iterator = walker(iterable)
     if iterator is ABSENT:
         raise TypeError("reduce() arg 2 must support iteration")
     if initial is ABSENT:
@@ -404,6 +415,17 @@ def drawn(iterable: Value, most: float) -> list[Value]:
 def reversed_(sequence: Value) -> Value:
     """``reversed`` of what is read by its ``__getitem__``, whose length is asked at once."""
     return _backwards(sequence, len(sequence))
+
+
+def list_reversed_(values: Value) -> Value:
+    """``reversed`` of a list."""
+    return _list_backwards(values, len(values))
+
+
+def _list_backwards(values: Value, count: int) -> Value:
+    while 0 < count <= len(values):
+        count -= 1
+        yield values[count]
 
 
 def _backwards(sequence: Value, count: int) -> Value:
@@ -507,6 +529,7 @@ def inside_ddp_forward(parallel: Value) -> Iterator[None]:
 
 VIEWS_OF_DICTS: dict[str, Value] = {"keys": keys_of, "values": values_of, "items": items_of}  # where entries move
 STANDS_FOR.update({function: getattr(dict, name) for name, function in VIEWS_OF_DICTS.items()})
-KINDS[_results_until] = type(iter(int, 1))
+STANDS_FOR.update({_each: iter, _list_backwards: lambda values, count: reversed(values)})
+KINDS.update({_results_until: type(iter(int, 1)), _each: type(iter([])), _list_backwards: type(reversed([]))})
 # How iterators that have an equivalent are advanced by name.
 STEPS = tuple(kind.__next__ for kind in STANDS_FOR.values() if hasattr(kind, "__next__"))

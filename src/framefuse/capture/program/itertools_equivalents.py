@@ -8,21 +8,21 @@ import math
 import operator
 from collections import deque
 
-from framefuse.capture.program.equivalents import ABSENT
+from framefuse.capture.program.equivalents import ABSENT, walker
 from framefuse.capture.program.natives import COMPARISONS, CONVERSIONS, KINDS, LESS, TRUTH, equivalent
 from framefuse.ir.values import Value
 
 
-@equivalent(itertools.chain, pure=True, shallow=True, iterates=True)
+@equivalent(itertools.chain, pure=True, shallow=True, keeps_numbers=True, iterates=True, hands_on=True)
 def chain_(*iterables: Value) -> Value:
     for iterable in iterables:
         for value in iterable:  # noqa: UP028 - a chain is no way to send into what it walks
             yield value
 
 
-@equivalent(itertools.accumulate, pure=True, calls=True, asks=("__add__", "__radd__"))
+@equivalent(itertools.accumulate, pure=True, calls=True, asks=("__add__", "__radd__"), hands_on=True)
 def accumulate_(iterable: Value, func: Value = None, *, initial: Value = None) -> Value:
-    iterator = iter(iterable)
+    iterator = walker(iterable)
     total = next(iterator, ABSENT) if initial is None else initial
     if total is ABSENT:
         return
@@ -91,10 +91,10 @@ def groupby_(iterable: Value, key: Value = None) -> Value:
                 pass
 
 
-@equivalent(itertools.islice, pure=True, shallow=True, iterates=True)
+@equivalent(itertools.islice, pure=True, shallow=True, iterates=True, hands_on=True)
 def islice_(iterable: Value, /, *bounds: Value) -> Value:
     itertools.islice((), *bounds)  # raises what eager raises
-    return _slice_of(iter(iterable), slice(*bounds))
+    return _slice_of(walker(iterable), slice(*bounds))
 
 
 def _slice_of(iterator: Value, bounds: Value) -> Value:
@@ -116,7 +116,10 @@ def _slice_of(iterator: Value, bounds: Value) -> Value:
         yield value
 
 
-@equivalent(itertools.cycle, pure=True, shallow=True, iterates=True)
+KINDS[_slice_of] = itertools.islice
+
+
+@equivalent(itertools.cycle, pure=True, shallow=True, iterates=True, hands_on=True)
 def cycle_(iterable: Value, /) -> Value:
     values = []
     for value in iterable:
@@ -127,18 +130,18 @@ def cycle_(iterable: Value, /) -> Value:
             yield value
 
 
-@equivalent(itertools.pairwise, pure=True, shallow=True, iterates=True)
+@equivalent(itertools.pairwise, pure=True, shallow=True, iterates=True, hands_on=True)
 def pairwise_(iterable: Value, /) -> Value:
-    iterator = iter(iterable)
+    iterator = walker(iterable)
     first = next(iterator, ABSENT)
     for value in iterator:
         yield first, value
         first = value
 
 
-@equivalent(itertools.zip_longest, pure=True, shallow=True, iterates=True)
+@equivalent(itertools.zip_longest, pure=True, shallow=True, iterates=True, hands_on=True)
 def zip_longest_(*iterables: Value, fillvalue: Value = None) -> Value:
-    sources = [iter(iterable) for iterable in iterables]
+    sources = [walker(iterable) for iterable in iterables]
     ended = [False for _ in sources]
     while True:
         values = []
@@ -204,9 +207,12 @@ def permutations_(iterable: Value, r: Value = None) -> Value:
     return itertools.permutations([*iterable], r)
 
 
-@equivalent(deque, pure=True, shallow=True, iterates=True)
+@equivalent(deque, pure=True, shallow=True, iterates=True, hands_on=True)
 def deque_(iterable: Value = (), maxlen: Value = None) -> Value:
-    return deque([value for value in iterable], maxlen)  # noqa: C416
+    made: deque[Value] = deque(maxlen=maxlen)
+    for value in iterable:
+        made.append(value)
+    return made
 
 
 @equivalent(math.prod, pure=True, keeps_numbers=True, asks=(*CONVERSIONS, "__mul__", "__rmul__"))

@@ -45,6 +45,7 @@ class Columns(TypedDict, total=False):
     asks: tuple[str, ...]  # the special methods that it asks of its arguments and their elements
     compares: tuple[str, ...]  # the comparisons that it makes of its arguments, or of what lies in them
     iterates: bool  # over its arguments
+    hands_on: bool  # gives the program what it walks, or what the program makes of it, one by one
     walks: Walks  # iterates once over an argument that stands alone, or over the last of several
     takes: Takes  # what it takes of a dict that it is given, to let go of the dict at once
     orderless: bool  # does not tell the order of a set that it is given
@@ -66,6 +67,7 @@ class Native(NamedTuple):
     asks: tuple[str, ...] = ()
     compares: tuple[str, ...] = ()
     iterates: bool = False
+    hands_on: bool = False
     walks: Walks = ""
     takes: Takes = ""
     orderless: bool = False
