@@ -679,6 +679,20 @@ def second_derivatives_that_are_zero(compiled):
 
 
 @ROWS.program
+def second_derivatives_of_adaptive_means(compiled):
+    """Zeros, which lead to the input where eager's own kernel computed the windows."""
+    for rank, sizes in ((1, 2), (2, (2, 5)), (3, (3, 2, 2))):
+        pool = getattr(F, f"adaptive_avg_pool{rank}d")
+        fast = compiled(lambda x, pool=pool, sizes=sizes: pool(x, sizes))
+        for i in range(3):
+            x = draw(i, 2, 3, *(6, 40, 40)[3 - rank :], grad=True)
+            (slope,) = torch.autograd.grad(fast(x).sum(), x, create_graph=True)
+            yield slope
+            slope.square().sum().backward()
+            yield x.grad
+
+
+@ROWS.program
 def what_backward_says_of_written_parts(compiled):
     """Of parts that one call gave: torch may not make their nodes anew."""
 

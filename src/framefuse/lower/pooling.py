@@ -339,7 +339,8 @@ def _equal_windows(lo: Lowering, input: Node, shape: Shape, rank: int) -> Node |
         lo.require("==", size % count, expr(0), "equal windows")
         lo.require("!=", size, expr(0), "pooling of nothing")
         apart += [count, size // count]
-    return mean(lo, lo.reshape(input, tuple(apart)), tuple(range(lead + 1, len(apart), 2)), False)
+    aside = lo.derived(input, "aside", (input,))  # eager's gradient leads to the input, by zeros
+    return mean(lo, lo.reshape(aside, tuple(apart)), tuple(range(lead + 1, len(apart), 2)), False)
 
 
 def _is_row_major(node: Node) -> bool:
