@@ -8,6 +8,7 @@ import inspect
 import os
 import types
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from framefuse.backends import registry
 from framefuse.errors import UserError, kind_of
 from framefuse.ir.marks import WHOLE
 from framefuse.native import abi
-from framefuse.options import Options, disabled, resolve
+from framefuse.options import FLOATS, Options, disabled, resolve
 from framefuse.runtime.doors import Door, OwnedCall
 from framefuse.runtime.function import CompiledFunction, Compiler, compiled_function, live_functions
 from framefuse.runtime.module import compiled_module, step_methods
@@ -53,8 +54,8 @@ def compile(
             kernels, element by element), ``"aot_eager"`` (torch runs the lowered and differentiated graphs),
             ``"eager"`` (torch runs the captured graph). Or torch.compile's contract, a callable ``(gm:
             torch.fx.GraphModule, example_inputs: list) -> callable``, or its name in :func:`list_backends`: it gets a
-            graph for each size unless ``dynamic=True``; in training what it gives takes part in torch's autograd, as
-            what torch's ``aot_autograd(fw_compiler=..., bw_compiler=...)`` gives does.
+            graph for each size unless ``dynamic=True``, and tensors for floats that change; in training what it gives
+            takes part in torch's autograd, as what torch's ``aot_autograd(fw_compiler=..., bw_compiler=...)`` gives.
         mode: one of torch.compile's modes. ``"max-autotune"`` and ``"max-autotune-no-cudagraphs"`` measure several
             codes of each kernel on the GPU and keep the fastest, in the user's cache folder too; ``explain`` tells
             what that took. ``"reduce-overhead"`` and ``"max-autotune"`` capture what a trace launches on a CUDA device
@@ -150,9 +151,9 @@ def _settings(
     fullgraph: bool, dynamic: bool | None, backend: Backend, mode: str | None, options: Mapping[str, Any] | None
 ) -> Options:
     """What a compiled function goes by. A backend that specialises on its examples gets a graph for each size."""
-    if dynamic is None and registry.specialises(backend):
-        dynamic = False
-    return resolve(options, dynamic=dynamic, fullgraph=fullgraph, mode=mode)
+    settings = resolve(options, dynamic=dynamic, fullgraph=fullgraph, mode=mode)
+    fixed = registry.specialises(backend) if dynamic is None else dynamic and registry.holds_sizes(backend)
+    return replace(settings, dynamic=FLOATS) if fixed else settings
 
 
 def _recompile(

@@ -37,11 +37,14 @@ MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagrap
 NUMERICS = "Whether kernels hold 16-bit floats in float32 between operations, or round where eager does."
 
 
+FLOATS = "floats"  # in the place of dynamic: sizes and ints are constants, floats run-time values once they change
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """The settings of one compiled function: arguments of :func:`framefuse.compile`, then the options, each a row."""
 
-    dynamic: bool | None = None
+    dynamic: bool | str | None = None
     fullgraph: bool = False
     mode: str = "default"
 

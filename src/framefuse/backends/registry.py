@@ -35,6 +35,14 @@ def specialises(backend: str | FxBackend) -> bool:
     return backend not in (*OWN, "eager")
 
 
+def holds_sizes(backend: str | FxBackend) -> bool:
+    """Whether a backend's code holds the sizes of its example inputs though it is asked not to: torch's own, which
+    learn from fake tensors of torch.compile alone which sizes may change.
+    """
+    function = _named.get(backend) if isinstance(backend, str) else backend
+    return type(function).__module__.startswith("torch._dynamo.backends")
+
+
 def register_backend(function: FxBackend | None = None, *, name: str | None = None) -> Any:
     """Gives ``function(gm, example_inputs) -> callable`` a name for ``compile(backend=name)``; also a decorator.
 

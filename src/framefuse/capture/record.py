@@ -87,7 +87,7 @@ def record(
     kwargs: Keywords,
     *,
     owner: Value = None,
-    dynamic: bool | None = None,
+    dynamic: bool | str | None = None,
     tree: Tree | None = None,
     moving: frozenset[Source] = frozenset(),
 ) -> Recording:
@@ -114,7 +114,7 @@ def record(
 
 
 def resume(
-    point: ResumePoint, values: Sequence[Value], *, dynamic: bool | None = None, tree: Tree | None = None,
+    point: ResumePoint, values: Sequence[Value], *, dynamic: bool | str | None = None, tree: Tree | None = None,
     error: BaseException | None = None,
 ) -> Recording:  # fmt: skip
     """Goes on at ``point`` for real and records what follows; without ``tree`` it is only run.
@@ -175,7 +175,7 @@ class _Run:
     def __init__(
         self,
         name: str,
-        dynamic: bool | None,
+        dynamic: bool | str | None,
         tree: Tree | None,
         start: ResumePoint | None,
         values: Sequence[Value],

@@ -42,6 +42,7 @@ from framefuse.runtime.assemble import assemble
 from framefuse.runtime.captures import with_region
 from framefuse.runtime.compilation import Compilation, Rewritten
 from framefuse.runtime.derivative import Derivative
+from framefuse.runtime.float_inputs import with_tensors
 from framefuse.runtime.fx_graph import Captured, backend_plan, fx_graph, telling
 from framefuse.runtime.recorded_call import Product
 
@@ -449,6 +450,10 @@ def _captured(trace: Trace, options: Options) -> Captured:
     return fx_graph(trace)
 
 
+def _captured_for_users(trace: Trace, options: Options) -> Captured:
+    return fx_graph(trace, floats=False, ints=options.dynamic is True)
+
+
 def _examples(
     captured: Captured, guards: Guards, bound: Arguments, trace: Trace, options: Options
 ) -> Arguments:
@@ -484,21 +489,24 @@ def _backend_plan(
 def through_backend(backend: FxBackend) -> tuple[Pass, ...]:
     """The passes that hand the captured FX graph to ``backend(gm, example_inputs) -> callable``."""
 
+    ours = getattr(backend, "__module__", "").startswith("framefuse.")
+
     def call(captured: Captured, examples: Arguments, trace: Trace, options: Options) -> Function:
+        if captured.floats is None:  # a number that is another at each call, for which no tensor stands
+            return captured.module.forward
         name = getattr(backend, "__name__", type(backend).__name__)
         try:
             with as_recorded(trace.assumptions.state, None):
-                function = backend(captured.module, list(examples))
+                function = backend(captured.module, with_tensors(examples, captured.floats))
         except Exception as error:
             text = f"the backend {name} raised {type(error).__name__}: {error}. Mend it, or choose backend='eager'"
             raise UserError(text) from error
         if not callable(function):
             raise UserError(f"the backend {name} gave {function!r:.60}. Have it give a callable, such as gm.forward")
-        ours = getattr(backend, "__module__", "").startswith("framefuse.")
         return function if ours else telling(function, name, len(captured.outputs))
 
     return (
-        Pass("fx", _captured, "captured"),
+        Pass("fx", _captured if ours else _captured_for_users, "captured"),
         Pass("lower", _lower, "lowered"),
         Pass("lower", _unmarked, "graph"),
         Pass("guards", _assume_trace, "assumptions"),

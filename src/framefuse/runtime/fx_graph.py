@@ -37,6 +37,7 @@ from framefuse.ir.stops import reason
 from framefuse.ir.target import default_generator
 from framefuse.ir.trace import Build, Call, Effect, Ref, Trace
 from framefuse.ir.values import Arguments, Function, Value
+from framefuse.runtime.float_inputs import as_tensors, scaled, takes_tensors
 from framefuse.runtime.number_program import NumberProgram
 from framefuse.runtime.templates import RunTime, result_template
 
@@ -80,22 +81,28 @@ Argument = torch.fx.node.Argument
 class Captured:
     """The graph that a user's backend receives: ``module``, and for each placeholder what feeds it (a Ref or a Real).
 
-    ``outputs`` are the values that the graph returns, in order.
+    ``outputs`` are the values that the graph returns, in order; ``floats`` are the places of floats for which it takes
+    tensors, or None where it takes them, and what is made of it must not hold those of the examples.
     """
 
     module: torch.fx.GraphModule
     feeds: tuple[Ref | Expr | Real, ...]
     outputs: tuple[int, ...]
+    floats: tuple[int, ...] | None = ()
 
 
-def fx_graph(trace: Trace) -> Captured:
-    """The trace as an FX graph; raises Stop when a number of it cannot be written over the graph's inputs."""
-    return _Writer(trace).write()
+def fx_graph(trace: Trace, floats: bool = True, ints: bool = True) -> Captured:
+    """The trace as an FX graph; raises Stop when a number of it cannot be written over the graph's inputs. Without
+    ``floats`` it takes tensors for these, where its calls do; without ``ints`` what is made of it must hold none.
+    """
+    return _Writer(trace, floats, ints).write()
 
 
 class _Writer:
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
+    def __init__(self, trace: Trace, floats: bool, ints: bool) -> None:
+        self.trace, self.ints = trace, ints
+        self.as_tensors = not floats and all(takes_tensors(call, trace.metas) for call in trace.calls)
+        self.told = not floats and not self.as_tensors
         self.graph = torch.fx.Graph()
         self.nodes: dict[int, torch.fx.Node] = {}
         self.numbers: dict[Expr | Real, Argument] = {}
@@ -107,8 +114,8 @@ class _Writer:
         for entry in self.trace.assumptions.inputs:
             self.nodes[entry.value] = self.graph.placeholder(_placeholder(entry.source, self.taken))
             self.feeds.append(Ref(entry.value))
-        for number in _free_numbers(self.trace, self.size_of):
-            self.numbers[number] = self.graph.placeholder(_free(f"s_{number}", self.taken))
+        for number in _free_numbers(self.trace, self.size_of, whole=self.as_tensors):
+            self.numbers[number] = self.graph.placeholder(_free(_number_name(number), self.taken))
             self.feeds.append(number)
         ambient, begun = self.trace.assumptions.state.casts, self.trace.assumptions.state.grad_enabled
         mode = begun
@@ -124,7 +131,10 @@ class _Writer:
         outputs = tuple(dict.fromkeys(_tensors(self.trace)))
         self.graph.output(tuple(self.nodes[value] for value in outputs))
         module = torch.fx.GraphModule(torch.nn.Module(), self.graph)
-        return Captured(module, tuple(self.feeds), outputs)
+        floats = tuple(place for place, feed in enumerate(self.feeds) if isinstance(feed, Real))
+        ints = not self.ints and any(isinstance(feed, Expr) for feed in self.feeds)  # of floats: sizes are constants
+        held = (None if ints else floats) if self.as_tensors else None if self.told and (floats or ints) else ()
+        return Captured(module, tuple(self.feeds), outputs, held)
 
     def _call(self, call: Call) -> None:
         args, kwargs = mapped((call.args, call.kwargs), self._argument)
@@ -134,6 +144,9 @@ class _Writer:
         self._results(call.result, node)
 
     def _node(self, call: Call, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> torch.fx.Node:
+        if self.as_tensors and any(isinstance(value, Real) and value.op != "const" for value in call.kwargs.values()):
+            args, name = scaled(self.graph, call, args, kwargs)
+            return self.graph.call_method(name, args)
         if call.reshapes:  # a view would be another object, with a base and no count of this write
             return self.graph.call_method(f"{call.name}_", args, kwargs)
         if call.target == "setitem" or call.name == "__setitem__":
@@ -280,6 +293,7 @@ def backend_plan(
         return ("const", value.constant) if value.constant is not None else ("int", numbers.slot_of(value))
 
     args = tuple(leaf(value) for value in captured.feeds)
+    function = as_tensors(function, captured.floats or ())
     written = {entry.value for entry in trace.written_inputs}
     tensors = ((place, feed.value) for place, feed in enumerate(captured.feeds) if isinstance(feed, Ref))
     places = tuple(place for place, value in tensors if value in written)
@@ -384,6 +398,12 @@ def _placeholder(source: Source, taken: set[str]) -> str:
     return _free(text if text and not text[0].isdigit() else f"input_{text}", taken)
 
 
+def _number_name(number: Expr | Real) -> str:
+    """The name of the placeholder of a number: that of its symbol, if it is one."""
+    text = f"s_{number}"
+    return text if text.isidentifier() else "number"
+
+
 def _free(name: str, taken: set[str]) -> str:
     while name in taken:
         name += "_"
@@ -415,8 +435,8 @@ def _tensors(trace: Trace) -> list[int]:
     return numbers
 
 
-def _free_numbers(trace: Trace, size_of: Mapping[Symbol, tuple[int, int]]) -> list[Expr | Real]:
-    """Int and float arguments that the graph uses: they become placeholders."""
+def _free_numbers(trace: Trace, size_of: Mapping[Symbol, tuple[int, int]], whole: bool) -> list[Expr | Real]:
+    """Int and float arguments that the graph uses: they become placeholders; floats as they are used, if ``whole``."""
     numbers: dict[Expr | Real, None] = {}
 
     def visit(value: Value) -> None:
@@ -425,8 +445,9 @@ def _free_numbers(trace: Trace, size_of: Mapping[Symbol, tuple[int, int]]) -> li
                 if symbol not in size_of:
                     numbers[symbol.expr] = None
         elif isinstance(value, Real):
-            if value.op == "symbol":
+            if value.op == "symbol" or (whole and value.op != "const"):
                 numbers[value] = None
+                return
             for arg in value.args:
                 visit(arg)
 

@@ -208,3 +208,68 @@ def test_parameters_have_the_names_under_which_they_are_saved():
         compiled(x)
     assert "two_inner_0_weight" in names and "two_inner_1_running_mean" in names
     assert len(set(names)) == len(names) and hits(compiled) == 2
+
+
+OPTIMIZERS = {
+    "AdamW": lambda given: torch.optim.AdamW(given, lr=0.1),
+    "AdamW foreach": lambda given: torch.optim.AdamW(given, lr=0.1, foreach=True),
+    "NAdam": lambda given: torch.optim.NAdam(given, lr=0.1),
+    "SGD": lambda given: torch.optim.SGD(given, lr=0.1, momentum=0.9),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_users_backend_compiles_no_step_for_its_number(name):
+    nets, made = [], []
+    for compiled in (True, False):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3))
+        optimizer = OPTIMIZERS[name](net.parameters())
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+
+        def step(x, net=net, optimizer=optimizer):
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+
+        nets.append((net, framefuse.compile(step, backend=aot_backend(made)) if compiled else step, scheduler))
+    counts = []
+    for turn in range(9):
+        for _, step, scheduler in nets:
+            step(torch.randn(2, 6, generator=torch.Generator().manual_seed(turn)))
+            scheduler.step()
+        counts.append(len(made))
+    assert counts[-1] == counts[3] <= 5, counts
+    torch.testing.assert_close(*([*net.parameters()] for net, _, _ in nets))
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("numbers", [(0.1, 0.2, 0.3), (1, 2, 3)])
+def test_what_torchs_backends_make_holds_no_number_of_another_call(numbers, dynamic):
+    compiled = framefuse.compile(lambda x, r: x * r * x.shape[0], backend=aot_backend([]), dynamic=dynamic)
+    for rows, rate in enumerate(numbers, 2):
+        for _ in range(2):
+            torch.testing.assert_close(compiled(torch.ones(rows), rate), torch.ones(rows) * rate * rows)
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [
+        (lambda x, r: (x * r).add(x, alpha=r).sub(x, alpha=2 * r) / r + r - x.pow(r) + (r - x) + r / x, [1.0, 2.0]),
+        (lambda x, r: torch.addcmul(x, x, x, value=r).addcdiv_(x, x + 1, value=-r).mul_(r), [1.0, 2.0]),
+        (lambda x, r: x * r, [1, 2]),
+        (lambda x, r: (x * r).sum() * r, [1.0, 2.0]),
+        (lambda x, r: x.clamp(r, 1 - r) * r, [0.1, 0.7]),
+        (lambda x, r: x * r if r > 0.25 else x + r, [0.1, 0.7]),
+        (lambda x, r: x[: int(r * 10)] * r, [0.1, 0.7, 1.0, 2.0, 3.0]),
+        (lambda x, r: (torch.full((2,), r), x.sum() / r, r * 2), [0.1, 0.7]),
+    ],
+)
+def test_a_users_backend_gets_floats_that_change_as_tensors_or_not_at_all(function, x):
+    made = []
+    compiled = framefuse.compile(function, backend=aot_backend(made))
+    for rate in (0.1, 0.2, 0.3, 0.45):
+        for _ in range(2):
+            given = torch.tensor(x)
+            torch.testing.assert_close(compiled(given, rate), function(torch.tensor(x), rate))
+    assert len(made) <= 3 and hits(compiled) >= 3

@@ -35,6 +35,7 @@ class Host(Protocol):
 
     alive: bool
     symbolic: bool
+    moves_floats: bool
     moving: frozenset[Source]
 
     def kill(self, code: str, detail: str) -> None: ...
@@ -202,7 +203,7 @@ class Sources:
                     return _found(integer(value, symbol.expr, self.relations), value, source)
                 self.fact(source, "int", value)
             elif kind is float:
-                if free and self.host.symbolic:
+                if free and (self.host.symbolic or (self.host.moves_floats and source in self.host.moving)):
                     return self._free_float(source, value)
                 self.float_fact(source, value)
             elif kind is str and free is True and source.is_argument and self._is_free(source):

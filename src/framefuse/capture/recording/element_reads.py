@@ -16,7 +16,7 @@ def read(recorder: Recorder, tensor: torch.Tensor, whole: bool | None = None) ->
     """The element of a tensor as a run-time number, an int where it is ``whole`` (None: as it lies there); None where
     reading it must be a step.
     """
-    number = recorder.number(tensor) if recorder.symbolic else None
+    number = recorder.number(tensor) if recorder.symbolic or recorder.moves_floats else None
     if number is None or not recorder.alive:
         return None
     if any(size != 1 for size in recorder.sizes.of(tensor)):  # of one with more, later, torch raises
@@ -25,6 +25,8 @@ def read(recorder: Recorder, tensor: torch.Tensor, whole: bool | None = None) ->
     with torch._C.DisableTorchFunction():
         if form is not None:
             return floating(float(tensor.item()), form, recorder.relations)
+        if not recorder.symbolic:
+            return None
         if tensor.dtype is torch.bool or tensor.is_complex():
             return None
         if whole is None:

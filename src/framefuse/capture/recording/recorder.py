@@ -50,6 +50,7 @@ from framefuse.ir.stops import reason
 from framefuse.ir.torch_calls import TABLE, is_in_place
 from framefuse.ir.trace import Call, Ref, TensorMeta
 from framefuse.ir.values import Arguments, Function, Keywords, Value
+from framefuse.options import FLOATS
 
 T = TypeVar("T")
 # Elements from which a tensor whose last sizes are 1 is compiled as the column it is until another one comes. Measured,
@@ -72,7 +73,7 @@ class Recorder:
 
     mode: TorchFunctionMode
 
-    def __init__(self, dynamic: bool | None, moving: frozenset[Source] = frozenset()) -> None:
+    def __init__(self, dynamic: bool | str | None, moving: frozenset[Source] = frozenset()) -> None:
         self.alive = True
         self.moving = moving
         self.carried: frozenset[int] = frozenset()  # the arguments of this point that the call made
@@ -81,7 +82,8 @@ class Recorder:
         LOOKUPS.types = self.looked_up
         self.reason: Reason | None = None
         self.bug: Exception | None = None
-        self.symbolic = dynamic is not False
+        self.symbolic = dynamic is None or dynamic is True
+        self.moves_floats = dynamic == FLOATS
         self.holds_columns = dynamic is None  # that sizes of 1 behind all others stay 1 until they are seen to change
         self.machine: Interpreter | None = None
         self.relations = Relations(self)
