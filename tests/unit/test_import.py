@@ -53,9 +53,20 @@ for _ in range(3):
 from framefuse.runtime.function import compiled_function
 assert compiled_function(f).dispatch.hits
 """
+CALLED = """
+model = torch.nn.Sequential(torch.nn.Embedding(9, 4), torch.nn.Dropout(), torch.nn.Linear(4, 6), torch.nn.Softplus())
+f = framefuse.compile(lambda ids, w: torch.linalg.solve(w, model(ids).mT))
+for _ in range(3):
+    f(torch.randint(0, 9, (2, 6)), torch.eye(6).requires_grad_()).sum().backward()
+from framefuse.runtime.function import compiled_function
+assert compiled_function(f).dispatch.hits
+"""
 
 
-@pytest.mark.parametrize(("program", "most"), [(PROGRAM, 180), (TRAINED, 190)], ids=["inference", "training"])
+@pytest.mark.parametrize(
+    ("program", "most"), [(PROGRAM, 180), (TRAINED, 190), (CALLED, 190)],
+    ids=["inference", "training", "calls that only backward graphs have"],
+)  # fmt: skip
 def test_a_call_that_an_earlier_process_kept_imports_few_stages(program, most, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("FRAMEFUSE_CHECK", "0")  # under which nothing is kept

@@ -12,7 +12,7 @@ import torch
 
 from framefuse.aot.own_views import MOST_DIMENSIONS, PARTS, Shown, shown_by, shown_by_index
 from framefuse.ir.plan import CallStep, Plan, Template
-from framefuse.lower.library import OnCopies
+from framefuse.ir.wrapped_calls import OnCopies
 
 NAMES = {"conv1d": 1, "conv2d": 2}  # with how many dimensions a window has
 CONVOLVED = frozenset(("float32", "float64"))

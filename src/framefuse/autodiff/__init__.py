@@ -4,10 +4,9 @@ from framefuse.autodiff.differentiable_forms import with_kept_moments
 from framefuse.autodiff.halves import backward_graph, differentiable_graph, halves, reads
 from framefuse.autodiff.joint import carrying
 from framefuse.autodiff.rebuild import without_marks
-from framefuse.autodiff.tapes import is_taped, is_vjp, unheard
 from framefuse.autodiff.undefined import undefined
 
 __all__ = [
-    "backward_graph", "carrying", "differentiable_graph", "halves", "is_taped", "is_vjp", "reads",
-    "undefined", "unheard", "with_kept_moments", "without_marks",
+    "backward_graph", "carrying", "differentiable_graph", "halves", "reads", "undefined",
+    "with_kept_moments", "without_marks",
 ]  # fmt: skip

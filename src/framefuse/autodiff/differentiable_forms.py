@@ -8,7 +8,7 @@ from dataclasses import replace
 from framefuse.autodiff.library import row_major
 from framefuse.autodiff.registry import CALLS, DIFFERENTIABLE_FORMS, has_rules
 from framefuse.autodiff.reverse import active
-from framefuse.autodiff.tapes import STATE, Taped, drawn_on, hollow, refuse_sparse
+from framefuse.autodiff.tapes import STATE, hollow, refuse_sparse
 from framefuse.errors import Stop
 from framefuse.ir.builder import Unprovable, builder_over
 from framefuse.ir.dtypes import BY_NAME
@@ -16,6 +16,7 @@ from framefuse.ir.facts import Source
 from framefuse.ir.graph import Arg, Graph, Node
 from framefuse.ir.numbers import expr
 from framefuse.ir.stops import reason
+from framefuse.ir.taped_calls import Taped, drawn_on
 from framefuse.ir.target import default_generator
 
 UINT8 = BY_NAME["uint8"]

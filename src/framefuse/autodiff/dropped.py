@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from framefuse.autodiff.joint import NOTHING
 from framefuse.autodiff.rebuild import MARKS
-from framefuse.autodiff.tapes import Taped
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.ops import TABLE, VIEW
+from framefuse.ir.taped_calls import Taped
 
 
 @dataclass(frozen=True, slots=True)

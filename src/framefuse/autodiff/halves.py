@@ -20,13 +20,14 @@ from framefuse.autodiff.rules.composites import ASIDE, ZEROS
 from framefuse.autodiff.rules.linear_calls import reads_border
 from framefuse.autodiff.shown import apart, base, together, views_of
 from framefuse.autodiff.spread import as_views
-from framefuse.autodiff.tapes import STATE, Taped, draws
+from framefuse.autodiff.tapes import STATE, draws
 from framefuse.errors import CompilerBug
 from framefuse.ir.builder import Shape
 from framefuse.ir.derivative import Backward, Case, Given, Halves, Holder, Piece, Saved
 from framefuse.ir.graph import Graph, Node, Output
 from framefuse.ir.ops import POINTWISE, TABLE
 from framefuse.ir.strides import dense_order
+from framefuse.ir.taped_calls import Taped
 
 
 def halves(

@@ -18,12 +18,6 @@ Order = tuple[int, ...]
 Function = TypeVar("Function", bound=Callable[..., Value])
 
 
-def inside(function: Function) -> Function:
-    """Says of a function that it neither keeps nor returns the memory of an operand: it may see any memory."""
-    function.inside = True  # type: ignore[attr-defined]
-    return function
-
-
 def call(builder: Builder, target: Callable[..., Value], args: Sequence[Value], *, like: Node, **kwargs: Value) -> Node:
     """``target(*args)`` where nodes among the arguments stand for tensors; the result is one row-major tensor of the
     shape and dtype of ``like``.

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import torch
-
 from framefuse.autodiff import rules  # noqa: F401  (fills the registry)
 from framefuse.autodiff.accumulate import total
 from framefuse.autodiff.formulas import run
-from framefuse.autodiff.library import call, inside
+from framefuse.autodiff.library import call
 from framefuse.autodiff.registry import CALLS, DERIVED, ROWS, ZERO, CallVjp, Given, Gradient, Onto, Vjp, Zero, has_rules
-from framefuse.autodiff.tapes import Taped, call_again, read_tape
+from framefuse.autodiff.tapes import call_again, read_tape
 from framefuse.errors import Stop
+from framefuse.ir.backward_calls import zeros
 from framefuse.ir.builder import Builder, Unprovable
 from framefuse.ir.dtypes import DType
 from framefuse.ir.graph import Node
 from framefuse.ir.ops import ELEMENTWISE, TABLE
 from framefuse.ir.stops import reason
+from framefuse.ir.taped_calls import Taped
 
 
 def gradients(
@@ -180,12 +180,6 @@ class _Sweep:
         for operand, part, wanted in zip(node.inputs, parts, need, strict=True):
             if wanted:
                 self.give(operand, part)
-
-
-@inside
-def zeros(came: torch.Tensor, sizes: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """A tensor of zeros beside one that came."""
-    return came.new_zeros(sizes, dtype=dtype)
 
 
 def _pointwise(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:

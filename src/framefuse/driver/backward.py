@@ -38,23 +38,21 @@ if TYPE_CHECKING:
         backward_graph,
         carrying,
         differentiable_graph,
-        is_taped,
-        is_vjp,
         reads,
         undefined,
-        unheard,
     )
     from framefuse.codegen.python import compile_graph
+    from framefuse.ir.taped_calls import is_taped, is_vjp, unheard
 else:  # a backward that an earlier process kept needs none of them
     backward_graph = later("framefuse.autodiff", "backward_graph")
     carrying = later("framefuse.autodiff", "carrying")
     differentiable_graph = later("framefuse.autodiff", "differentiable_graph")
-    is_taped = later("framefuse.autodiff", "is_taped")
-    is_vjp = later("framefuse.autodiff", "is_vjp")
     reads = later("framefuse.autodiff", "reads")
     undefined = later("framefuse.autodiff", "undefined")
-    unheard = later("framefuse.autodiff", "unheard")
     compile_graph = later("framefuse.codegen.python", "compile_graph")
+    is_taped = later("framefuse.ir.taped_calls", "is_taped")
+    is_vjp = later("framefuse.ir.taped_calls", "is_vjp")
+    unheard = later("framefuse.ir.taped_calls", "unheard")
 
 SAVED, TANGENTS, NUMBERS, WANTED = (Source("arg", None, place) for place in range(4))
 

@@ -39,7 +39,6 @@ from framefuse.ir.tuning import Chosen, total
 from framefuse.ir.values import Arguments, Function, FxBackend, Value
 from framefuse.options import Options
 from framefuse.runtime.assemble import assemble
-from framefuse.runtime.captures import with_region
 from framefuse.runtime.compilation import Compilation, Rewritten
 from framefuse.runtime.derivative import Derivative
 from framefuse.runtime.float_inputs import with_tensors
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from framefuse.fuse import fuse
     from framefuse.ir.verify import verify
     from framefuse.lower import lower
+    from framefuse.runtime.captures import with_region
 else:  # a call that an earlier process kept needs none of them
     cut_in_halves = later("framefuse.autodiff", "halves")
     with_kept_moments = later("framefuse.autodiff", "with_kept_moments")
@@ -80,6 +80,7 @@ else:  # a call that an earlier process kept needs none of them
     fuse = later("framefuse.fuse", "fuse")
     verify = later("framefuse.ir.verify", "verify")
     lower = later("framefuse.lower", "lower")
+    with_region = later("framefuse.runtime.captures", "with_region")
 
 POSITIONS = 2**31 - 2**20  # below it the kernels of a GPU count positions in 32 bits
 logger = logging.getLogger("framefuse")

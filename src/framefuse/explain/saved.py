@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
-from framefuse.autodiff.tapes import Taped
 from framefuse.ir.derivative import Halves
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Symbol
+from framefuse.ir.taped_calls import Taped
 
 DEFAULT = 64  # a size that only the run tells
 

@@ -14,8 +14,8 @@ from framefuse.ir.strides import ambiguous, dense_order, order_like, tied
 from framefuse.ir.target import Targets, on_cpu
 from framefuse.ir.trace import TensorMeta
 from framefuse.ir.values import Value
+from framefuse.ir.wrapped_calls import element_on
 from framefuse.lower.element import Element
-from framefuse.lower.library import element_on
 from framefuse.lower.promotion import is_number, result_dtype, to_float
 from framefuse.lower.rules import Unsupported
 

@@ -19,19 +19,18 @@ from framefuse.ir.strides import ambiguous, dense_order, dense_strides, order_li
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, refs
 from framefuse.ir.values import Value
-from framefuse.lower.aliases import VIEWS
-from framefuse.lower.autocast import policy
-from framefuse.lower.context import Lowering
-from framefuse.lower.library import (
+from framefuse.ir.wrapped_calls import (
     NAMED_PARTS,
     Parts,
     Plainly,
     Silent,
     UnderAutocast,
     commits,
-    of_torch,
-    sized_by_data,
 )
+from framefuse.lower.aliases import VIEWS
+from framefuse.lower.autocast import policy
+from framefuse.lower.context import Lowering
+from framefuse.lower.library import of_torch, sized_by_data
 from framefuse.lower.own_memory import computed
 from framefuse.lower.rules import Counted, Shapes
 from framefuse.lower.values import Values

@@ -21,6 +21,7 @@ from framefuse.ir.target import Targets, on_cpu
 from framefuse.ir.torch_calls import TABLE, counts, norm
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, outside, refs
 from framefuse.ir.values import Value
+from framefuse.ir.wrapped_calls import OnCopies, commits
 from framefuse.lower.argument_strides import argument_strides
 from framefuse.lower.autocast import Autocast, is_composed
 from framefuse.lower.checkpointed import regions
@@ -34,7 +35,7 @@ from framefuse.lower.foreach import each
 from framefuse.lower.gradients import KEPT, Gradients
 from framefuse.lower.kept_layouts import settle
 from framefuse.lower.lasting import Lasting
-from framefuse.lower.library import OnCopies, commits, sized_by_shapes
+from framefuse.lower.library import sized_by_shapes
 from framefuse.lower.library_calls import LibraryCalls
 from framefuse.lower.outputs import Definition, Outputs
 from framefuse.lower.overlaps import overlaps

@@ -17,9 +17,9 @@ from framefuse.ir.strides import dense_order, shown_order, unclear
 from framefuse.ir.torch_calls import TABLE as CALLS
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, refs
 from framefuse.ir.values import Value
+from framefuse.ir.wrapped_calls import BeforeWrite, Named, Plainly, ThroughView, Turned
 from framefuse.lower.context import Lowering
 from framefuse.lower.gradients import KEPT, Gradients, peel
-from framefuse.lower.library import BeforeWrite, Named, Plainly, ThroughView, Turned
 from framefuse.lower.own_memory import Copies, computed
 from framefuse.lower.values import Values
 

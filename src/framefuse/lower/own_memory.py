@@ -13,8 +13,8 @@ from framefuse.ir.strides import dense_order, row_major
 from framefuse.ir.target import type_of
 from framefuse.ir.trace import Call, Ref, TensorMeta
 from framefuse.ir.values import Value
+from framefuse.ir.wrapped_calls import OnCopies, commits
 from framefuse.lower.context import Lowering
-from framefuse.lower.library import OnCopies, commits
 
 MADE = Ref(-1)  # the operand of a call of our own
 Order = tuple[int, ...]

@@ -15,10 +15,10 @@ from framefuse.ir.numbers import Real, constant_real
 from framefuse.ir.strides import dense_strides
 from framefuse.ir.target import type_of
 from framefuse.ir.values import Value
+from framefuse.ir.wrapped_calls import Draw
 from framefuse.lower.activations import leaky_relu
 from framefuse.lower.context import Lowering
 from framefuse.lower.element import where
-from framefuse.lower.library import Draw
 from framefuse.lower.promotion import is_number
 from framefuse.lower.rules import Shapes, Unsupported, register, rule
 

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 import framefuse
-from framefuse.autodiff import tapes
+from framefuse.ir import taped_calls
 
 
 def test_gradients_reach_a_tape_as_eagers_result_lay(monkeypatch):
@@ -17,8 +17,8 @@ def test_gradients_reach_a_tape_as_eagers_result_lay(monkeypatch):
         given.extend(gradients)
         return of_tape(results, leaves, gradients, **how)
 
-    of_tape = tapes._gradients
-    monkeypatch.setattr(tapes, "_gradients", spy)
+    of_tape = taped_calls._gradients
+    monkeypatch.setattr(taped_calls, "_gradients", spy)
 
     def attention(x):
         parts = projection(x)
@@ -65,8 +65,8 @@ def test_what_a_tape_saved_goes_in_the_last_pass_over_it(monkeypatch):
         kept.append(retain_graph)
         return of_tape(results, leaves, gradients, retain_graph=retain_graph)
 
-    of_tape = tapes._gradients
-    monkeypatch.setattr(tapes, "_gradients", spy)
+    of_tape = taped_calls._gradients
+    monkeypatch.setattr(taped_calls, "_gradients", spy)
     weights = list(model.parameters())
 
     def gradients(of, wanted):

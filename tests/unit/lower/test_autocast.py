@@ -6,9 +6,9 @@ import torch.nn.functional as F
 from tests.unit.lower.recording import check, trace_of
 
 import framefuse
+from framefuse.ir.wrapped_calls import UnderAutocast
 from framefuse.lower import autocast, lower
 from framefuse.lower.autocast import LISTS, OVERLOADS, policy
-from framefuse.lower.library import UnderAutocast
 
 SIZES = {
     "m": (4, 4), "n": (4, 4), "o": (4, 4), "v": (4,), "b": (2, 4, 4), "c": (2, 4, 4), "i1": (1, 2, 9), "w1": (3, 2, 3),

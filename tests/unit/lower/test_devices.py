@@ -18,8 +18,8 @@ from framefuse.fuse.verify import problems
 from framefuse.ir.dropout_masks import DropoutMask
 from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
 from framefuse.ir.verify import verify
+from framefuse.ir.wrapped_calls import UnderAutocast
 from framefuse.lower import lower
-from framefuse.lower.library import UnderAutocast
 
 GPU = "cuda:0"
 PLAIN = [program for program in FUNCTIONS if program.name not in ("product", "random", "moved", "scalar")]

@@ -7,7 +7,15 @@ from collections.abc import Callable, Sequence
 import torch
 from torch.nn import functional
 
-from framefuse.autodiff.library import arguments, calls, inside, order_in
+from framefuse.autodiff.library import arguments, calls, order_in
+from framefuse.ir.backward_calls import (
+    added_where_read,
+    columns_added,
+    columns_of,
+    put_by_mask,
+    put_flat,
+    windows_added,
+)
 from framefuse.ir.builder import ZERO, Builder
 from framefuse.ir.dtypes import BOOL
 from framefuse.ir.graph import Node
@@ -41,69 +49,6 @@ def _called(builder: Builder, node: Node, target: Callable[..., torch.Tensor], a
 
 
 # ---- reads at positions ----------------------------------------------------------------------------------------------
-
-
-@inside
-def added_where_read(g: torch.Tensor, index: Value, shape: Sequence[int]) -> torch.Tensor:
-    """Zeros of ``shape``, to which ``g`` is added where ``index`` reads them."""
-    total = g.new_zeros(shape)
-    shown, plain, tensors = [], True, []
-    for item in index if isinstance(index, tuple) else (index,):
-        if isinstance(item, list):
-            item = torch.tensor(item, dtype=torch.int64, device=g.device)
-        if isinstance(item, torch.Tensor) and item.dim():
-            wide = item.dim() if item.dtype is torch.bool else 1
-            shown += [slice(None)] * wide
-            tensors.append((item, wide))
-        else:
-            shown.append(item)
-            plain = plain and item == slice(None)
-            tensors.append((item, 1))
-    view = total if plain else total[tuple(shown)]
-    indices = _dimensions(tensors, view.dim())
-    if not indices:  # slices and numbers alone, which read no element twice
-        view.copy_(g)
-        return total
-    whole = any(part is None for part in indices)  # which torch's own binding does not take
-    put = torch.ops.aten._index_put_impl_.default if whole else torch._index_put_impl_
-    put(view, indices, g, True, True)
-    return total
-
-
-def _dimensions(items: Sequence[tuple[Value, int]], rank: int) -> list[torch.Tensor | None]:
-    """What a list of positions holds for each dimension that a basic index left; ``items`` are the index and how many
-    dimensions each takes.
-    """
-    by_dimension: list[torch.Tensor | None] = []
-    for place, (item, _) in enumerate(items):
-        if item is Ellipsis:
-            behind = sum(_shown(part) * wide for part, wide in items[place + 1 :])
-            ahead = sum(_shown(part) * wide for part, wide in items[:place])
-            by_dimension += [None] * (rank - ahead - behind)
-        elif isinstance(item, torch.Tensor) and item.dim():
-            by_dimension.append(item)
-        elif _shown(item):
-            by_dimension.append(None)
-    while by_dimension and by_dimension[-1] is None:
-        by_dimension.pop()
-    return by_dimension
-
-
-def _shown(item: Value) -> bool:
-    """Whether this part of an index leaves a dimension: a number does not."""
-    return item is None or isinstance(item, slice) or (isinstance(item, torch.Tensor) and item.dim() > 0)
-
-
-@inside
-def put_by_mask(g: torch.Tensor, mask: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    """Zeros of ``shape`` with the elements of ``g``, one after the other, under a mask."""
-    return g.new_zeros(shape).masked_scatter_(mask, g)
-
-
-@inside
-def put_flat(g: torch.Tensor, index: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    """Zeros of ``shape``, to which each element of ``g`` is added at its place in ``index``, counted row by row."""
-    return g.new_zeros(shape).put_(index, g, True)
 
 
 @adjoint("__getitem__")
@@ -191,27 +136,6 @@ def diag_embed(builder: Builder, node: Node, g: Node) -> Node | None:
 
 
 # ---- windows ---------------------------------------------------------------------------------------------------------
-
-
-@inside
-def windows_added(g: torch.Tensor, shape: Sequence[int], axis: int, size: int, step: int) -> torch.Tensor:
-    """Zeros of ``shape``, to which windows are added where they were seen."""
-    total: torch.Tensor = torch.ops.aten.unfold_backward.default(g, shape, axis, size, step)
-    return total
-
-
-@inside
-def columns_added(
-    g: torch.Tensor, size: Sequence[int], kernel: Value, dilation: Value, padding: Value, stride: Value
-) -> torch.Tensor:
-    """Columns of patches, added up to pictures of ``size``."""
-    return functional.fold(g, tuple(size), kernel, dilation, padding, stride)
-
-
-@inside
-def columns_of(g: torch.Tensor, kernel: Value, dilation: Value, padding: Value, stride: Value) -> torch.Tensor:
-    """Columns of the patches of pictures."""
-    return functional.unfold(g, kernel, dilation, padding, stride)
 
 
 NUMBERS = "dilation=1 padding=0 stride=1"

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
-from framefuse.autodiff.library import call, inside
+from framefuse.autodiff.library import call
 from framefuse.autodiff.registry import Given, Gradient, never, vjp_call
+from framefuse.ir.backward_calls import conjugate_summed
 from framefuse.ir.builder import ONE, ZERO, Builder
 from framefuse.ir.graph import Arg, Node
 from framefuse.ir.pairs import JOIN, SPLIT, in_memory, joined, parts
@@ -31,12 +30,6 @@ def split(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> S
     zeros, steps = [ZERO] * len(shape), [1] * len(gradient.shape)
     real, imaginary = (builder.slice(gradient, (*zeros, place), steps, (*shape, ONE)) for place in (0, 1))
     return [joined(builder, (builder.reshape(real, shape), builder.reshape(imaginary, shape)))]
-
-
-@inside
-def conjugate_summed(a: torch.Tensor, b: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-    """``a`` times the conjugate of ``b``, summed along what the operand of these sizes was repeated along."""
-    return (a * b.conj()).sum_to_size(tuple(sizes))
 
 
 def _of_two(node: Node) -> bool:

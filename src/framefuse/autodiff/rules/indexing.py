@@ -6,25 +6,13 @@ from collections.abc import Sequence
 
 import torch
 
-from framefuse.autodiff.library import call, calls, inside
+from framefuse.autodiff.library import call, calls
 from framefuse.autodiff.registry import Gradient, vjp, vjp_derived
+from framefuse.ir.backward_calls import elements_added, rows_added
 from framefuse.ir.builder import ONE, Builder
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, expr
-
-
-@inside
-def rows_added(source: torch.Tensor, index: torch.Tensor, axis: int, size: int) -> torch.Tensor:
-    """Zeros with ``size`` entries along ``axis``, to which slice ``i`` of ``source`` is added at ``index[i]``."""
-    shape = (*source.shape[:axis], size, *source.shape[axis + 1 :])
-    return source.new_zeros(shape).index_add_(axis, index, source)
-
-
-@inside
-def elements_added(source: torch.Tensor, index: torch.Tensor, axis: int, shape: Sequence[int]) -> torch.Tensor:
-    """Zeros of ``shape``, to which each element of ``source`` is added at its place in ``index`` along ``axis``."""
-    return source.new_zeros(shape).scatter_add_(axis, index, source)
 
 
 @vjp("take")

@@ -6,89 +6,26 @@ from collections.abc import Sequence
 
 import torch
 
-from framefuse.autodiff.library import arguments, call, calls, inside, order_in
+from framefuse.autodiff.library import arguments, call, calls, order_in
 from framefuse.autodiff.registry import Given, Gradient, vjp_call
 from framefuse.autodiff.rules.views import stretched, summed
+from framefuse.ir.backward_calls import (
+    adjoint_times,
+    adjoint_times_by_columns,
+    rows_adjoint_times,
+    rows_adjoint_times_by_columns,
+    rows_summed,
+    times_adjoint,
+    times_adjoint_by_columns,
+    times_conjugate,
+    times_conjugate_by_columns,
+    times_transposed,
+    transposed_times,
+    transposed_times_conjugate,
+)
 from framefuse.ir.builder import Builder
 from framefuse.ir.graph import Node
 from framefuse.ir.values import Value
-
-
-@inside
-def times_transposed(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """``a`` times the transpose of ``b``."""
-    return a @ b.mT
-
-
-@inside
-def transposed_times(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The transpose of ``a`` times ``b``."""
-    return a.mT @ b
-
-
-@inside
-def times_adjoint(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """``a`` times the adjoint of ``b``."""
-    return a @ b.mH
-
-
-@inside
-def adjoint_times(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The adjoint of ``a`` times ``b``."""
-    return a.mH @ b
-
-
-@inside
-def times_adjoint_by_columns(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The same with its columns in memory one behind the other."""
-    return (b.conj() @ a.mT).mT
-
-
-@inside
-def adjoint_times_by_columns(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The same with its columns in memory one behind the other."""
-    return (b.mT @ a.conj()).mT
-
-
-@inside
-def times_conjugate(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """``a`` times the conjugate of ``b``."""
-    return a @ b.conj()
-
-
-@inside
-def times_conjugate_by_columns(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The same with its columns in memory one behind the other."""
-    return (b.mH @ a.mT).mT
-
-
-@inside
-def transposed_times_conjugate(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The transpose of ``a``, all but its last dimension as one, times the conjugate of ``b`` alike."""
-    return a.flatten(0, -2).mT @ b.flatten(0, -2).conj()
-
-
-@inside
-def rows_adjoint_times(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The adjoint of ``a``, all but its last dimension as one, times ``b`` alike."""
-    return a.flatten(0, -2).mH @ b.flatten(0, -2)
-
-
-@inside
-def rows_adjoint_times_by_columns(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The same with its columns in memory one behind the other."""
-    return (b.flatten(0, -2).mT @ a.flatten(0, -2).conj()).mT
-
-
-@inside
-def rows_summed(a: torch.Tensor) -> torch.Tensor:
-    """The sum of ``a`` along all but its last dimension."""
-    return a.flatten(0, -2).sum(0)
-
-
-# How the matrices of the two lie: as they are (n) or transposed (t).
-times_transposed.product = "nt"  # type: ignore[attr-defined]
-transposed_times.product = "tn"  # type: ignore[attr-defined]
 
 
 def _rows(builder: Builder, node: Node) -> Node:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-import torch
+from collections.abc import Sequence
 
 from framefuse.autodiff.library import arguments, calls, order_in
 from framefuse.autodiff.registry import Given, Gradient, vjp_call
 from framefuse.autodiff.rules.adjoints import ADJOINTS
-from framefuse.autodiff.tapes import filled, hollow
+from framefuse.autodiff.tapes import hollow
 from framefuse.ir.builder import Builder
-from framefuse.ir.graph import Arg, Node, Path
+from framefuse.ir.graph import Arg, Node
 from framefuse.ir.nested import leaves
-from framefuse.ir.values import Value
+from framefuse.ir.taped_calls import Adjoint
 
 # Their result is linear in their first operand, and takes no arithmetic. The others are positions, masks and numbers.
 NAMES = (
@@ -22,39 +19,6 @@ NAMES = (
     "diagflat", "trace", "unfold", "fold", "im2col", "col2im", "repeat_interleave", "tensor_split", "hsplit", "vsplit",
     "dsplit", "unflatten", "narrow_copy", "diagonal_copy", "unfold_copy", "pad",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Adjoint:
-    """The gradient of operand ``index`` of a linear call, from its ``sizes``, the other operands (None in its place)
-    and the gradients ``given`` for the results at ``paths``. The call runs on one element that is repeated.
-    """
-
-    target: Callable[..., Value]
-    index: int
-    paths: tuple[Path, ...]
-
-    def __call__(
-        self, operands: Sequence[torch.Tensor | None], sizes: Sequence[int], args: Value, kwargs: Value,
-        given: Sequence[torch.Tensor],
-    ) -> torch.Tensor:  # fmt: skip
-        again = torch.is_grad_enabled()
-        leaf = given[0].new_zeros(()).expand(sizes).requires_grad_()
-        values: list[Value] = list(operands)
-        values[self.index] = leaf
-        with torch.enable_grad():
-            result = self.target(*filled(args, values), **filled(kwargs, values))
-        parts = []
-        for path in self.paths:
-            part = result
-            for step in path:
-                part = part[step]
-            parts.append(part)
-        return torch.autograd.grad(parts, leaf, list(given), create_graph=again)[0]
-
-    @property
-    def __name__(self) -> str:
-        return f"{getattr(self.target, '__name__', 'call')}_adjoint"
 
 
 @vjp_call(*NAMES)

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from framefuse.autodiff.library import arguments, calls, inside, order_in, order_of
+from framefuse.autodiff.library import arguments, calls, order_in, order_of
 from framefuse.autodiff.registry import CallVjp, Given, Gradient, vjp_call
 from framefuse.autodiff.rules.views import summed
+from framefuse.ir.backward_calls import cleared, elements_cleared, picked, rows_cleared, taken_by
 from framefuse.ir.builder import ONE, Builder
 from framefuse.ir.dtypes import BOOL, INT64
 from framefuse.ir.graph import Node
@@ -118,41 +119,6 @@ def positions(index: Value) -> tuple[Node, ...] | None:
     if not tensors or len(tensors) != len(items) or any(item.dtype.name not in INTEGERS for item in tensors):
         return None
     return tuple(tensors) if all(item.shape for item in tensors) else None
-
-
-# ---- what the library does -------------------------------------------------------------------------------------------
-
-
-@inside
-def cleared(g: torch.Tensor, index: Value) -> torch.Tensor:
-    """A copy of ``g`` with zeros at ``index``."""
-    return g.index_put(index, g.new_zeros(()))
-
-
-@inside
-def elements_cleared(g: torch.Tensor, axis: int, index: torch.Tensor) -> torch.Tensor:
-    """A copy of ``g`` with zeros at the places in ``index`` along ``axis``."""
-    return g.scatter(axis, index, 0)
-
-
-@inside
-def rows_cleared(g: torch.Tensor, axis: int, index: torch.Tensor) -> torch.Tensor:
-    """A copy of ``g`` with zeros in the slices ``index`` along ``axis``."""
-    return g.index_fill(axis, index, 0)
-
-
-@inside
-def picked(g: torch.Tensor, index: Value) -> torch.Tensor:
-    """What ``g`` holds at several tensors of positions."""
-    gradient: torch.Tensor = torch.ops.aten.index.Tensor(g, index)
-    return gradient
-
-
-@inside
-def taken_by(g: torch.Tensor, mask: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    """The elements of ``g`` under a mask, one after the other from the start of a tensor of ``shape``."""
-    taken: torch.Tensor = torch.ops.aten.masked_scatter_backward.default(g, mask, shape)
-    return taken
 
 
 def _made(

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
-import torch
 
 from framefuse.autodiff.formulas import Operand, run
-from framefuse.autodiff.library import call, calls, inside
+from framefuse.autodiff.library import call, calls
 from framefuse.autodiff.registry import Gradient, vjp, vjp_derived
-from framefuse.autodiff.tapes import Hole, Vjp, unheard
+from framefuse.ir.backward_calls import products_backward
 from framefuse.ir.builder import ONE, Builder
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import expr
+from framefuse.ir.taped_calls import Hole, Others, Vjp
 
 
 def spread(builder: Builder, node: Node, reduce: Node) -> Node:
@@ -61,13 +59,6 @@ def logcumsumexp(builder: Builder, node: Node, g: Node, need: Sequence[bool]) ->
         return builder.pointwise("exp", builder.pointwise("add", from_each, node.inputs[0]))
 
     return [builder.pointwise("sub", share("gt"), share("lt"))]
-
-
-@inside
-def products_backward(g: torch.Tensor, source: torch.Tensor, axis: int, products: torch.Tensor) -> torch.Tensor:
-    """The gradient of all products of elements up to each along an axis, also where some are zero."""
-    gradient: torch.Tensor = torch.ops.aten.cumprod_backward.default(g, source, axis, products)
-    return gradient
 
 
 @vjp_derived("cumprod")
@@ -129,23 +120,6 @@ def _formula(builder: Builder, text: str, letters: Mapping[str, Operand]) -> Nod
 def _whole(builder: Builder, number: Node, like: Node) -> Node:
     """One number with a dimension of size 1 for each of ``like``."""
     return builder.reshape(number, (ONE,) * len(like.shape))
-
-
-@dataclass(frozen=True, slots=True)
-class Others:
-    """The gradient of a product over ``axes`` by torch's own formula, which holds for several zeros as well."""
-
-    axes: tuple[int, ...]
-
-    def __call__(self, source: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
-        leaf = unheard(source) if source.requires_grad else source.detach().requires_grad_()
-        kept = [axis for axis in range(leaf.dim()) if axis not in self.axes]
-        rows = leaf.permute(*kept, *self.axes).flatten(len(kept)) if self.axes else leaf.unsqueeze(-1)
-        return torch.autograd.grad(rows.prod(-1), leaf, g, create_graph=True)[0]
-
-    @property
-    def __name__(self) -> str:
-        return "product_of_others"
 
 
 @vjp_derived("others")

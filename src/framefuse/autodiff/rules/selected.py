@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
-from framefuse.autodiff.library import arguments, calls, inside, order_of
+from framefuse.autodiff.library import arguments, calls, order_of
 from framefuse.autodiff.registry import CallVjp, Given, Gradient, vjp_call
-from framefuse.autodiff.rules.indexing import element_of_rows, elements_added
+from framefuse.autodiff.rules.indexing import element_of_rows
+from framefuse.ir.backward_calls import elements_added, elements_placed
 from framefuse.ir.builder import ONE, Builder
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
@@ -22,12 +21,6 @@ PARAMETERS = {
     "nanmedian": "input dim keepdim=False",
     "mode": "input dim=-1 keepdim=False",
 }
-
-
-@inside
-def elements_placed(source: torch.Tensor, index: torch.Tensor, axis: int, shape: Sequence[int]) -> torch.Tensor:
-    """Zeros of ``shape``, each element of ``source`` at its own place in ``index`` along ``axis``."""
-    return source.new_zeros(shape).scatter_(axis, index, source)
 
 
 def _selected(names: str) -> CallVjp:

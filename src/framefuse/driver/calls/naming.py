@@ -42,6 +42,9 @@ def name_of(value: Value) -> Name | None:
     if is_a(value, enum.Enum):
         kind = name_of(type(value))
         return ("member", *kind[1:], value.name) if kind is not None and _is_member(type(value), value) else None
+    if type(value) is types.MethodWrapperType and value.__name__ == "__get__":  # of an attribute, as Tensor.T
+        attribute = name_of(value.__self__) if type(value.__self__) is types.GetSetDescriptorType else None
+        return None if attribute is None else ("getter", *attribute)
     for name in _candidates(value):
         try:
             if found(name) is value:
@@ -61,6 +64,9 @@ def found(name: Name) -> Value:
         return _module(parts[0])
     if how == "function":
         return function(parts[0], parts[1])
+    if how == "getter":  # another object each time it is asked for
+        getter: Value = found(tuple(parts)).__get__
+        return getter
     if how == "member":
         *kind, member = parts
         return _at(kind)._member_map_[member]

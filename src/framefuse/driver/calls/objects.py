@@ -25,8 +25,8 @@ from framefuse.ir.values import Arguments, Value
 SINGLE: tuple[Value, ...] = (None, True, False, Ellipsis)
 
 NOWHERE = -1  # the step of a site of another recording, at which nothing is learnt
-# How an object is found: "entry"; "at", "module", "function", "member" or "owner" and a name; "globals" and a module;
-# "place" and a source; "type", "code", "defaults" or "kwdefaults" and the source of what has it.
+# How an object is found: "entry"; "at", "module", "function", "getter", "member" or "owner" and a name; "globals" and a
+# module; "place" and a source; "type", "code", "defaults" or "kwdefaults" and the source of what has it.
 How = tuple[Value, ...]
 # A source: its kind, the number of its base or -1, what its key is ("atom", "object", "source"), and that.
 Step = tuple[str, int, str, Value]

@@ -22,10 +22,8 @@ CLASSES: tuple[type, ...] = (
 )  # fmt: skip
 # The same of the stages and of rare calls, by module: few programs hold one, and the others need not import it.
 OF_STAGES: dict[str, tuple[str, ...]] = {
-    "framefuse.autodiff.rules.linear_calls": ("Adjoint",),
-    "framefuse.autodiff.rules.reductions": ("Others",),
-    "framefuse.autodiff.tapes": ("Hole", "Replay", "Taped", "Vjp"),
-    "framefuse.lower.library": (
+    "framefuse.ir.taped_calls": ("Adjoint", "Hole", "Others", "Replay", "Taped", "Vjp"),
+    "framefuse.ir.wrapped_calls": (
         "BeforeWrite", "Draw", "Named", "OnCopies", "Parts", "Plainly", "Silent", "ThroughView", "Turned",
         "UnderAutocast",
     ),

@@ -34,6 +34,10 @@ def scaled(x):
     return helper(torch.relu(x)) * SCALE
 
 
+def turned(x):
+    return (x @ x.T).exp() + x.mT.sum(0, keepdim=True) + torch.view_as_complex(x.view(-1, 4, 2)).imag.sum()
+
+
 def tabled(x):
     return TABLE["relu"](x) * TABLE["gain"]
 
@@ -155,6 +159,7 @@ def closing(over):
 
 MAKERS = {
     "function": lambda: scaled,
+    "attributes of tensors": lambda: turned,
     "table": lambda: tabled,
     "frozenset": lambda: chosen,
     "context variable": lambda: in_context,
@@ -326,6 +331,13 @@ def test_a_changed_function_is_recorded_again(change, drawer, monkeypatch):
         second(drawer, lambda: scaled, inputs(1), found=False)
         second(drawer, lambda: scaled, inputs(1))
     second(drawer, lambda: scaled, inputs(1), found=False)
+
+
+def test_an_attribute_of_tensors_that_a_program_replaces_is_recorded_again(drawer, monkeypatch):
+    with torch.no_grad():
+        first(drawer, turned, inputs(rows=8))
+        monkeypatch.setattr(torch.Tensor, "T", property(lambda self: self.mT * 2), raising=False)
+        second(drawer, lambda: turned, inputs(1, rows=8), found=False)
 
 
 @pytest.mark.parametrize(

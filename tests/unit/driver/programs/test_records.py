@@ -15,7 +15,7 @@ from framefuse.ir.graph import Node
 from framefuse.ir.loops.nodes import LoopKind
 from framefuse.ir.numbers import Real, Symbol, maximum
 from framefuse.ir.printer import graph_text
-from framefuse.lower.library import Draw
+from framefuse.ir.wrapped_calls import Draw
 
 
 def refuse(value):

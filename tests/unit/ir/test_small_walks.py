@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from framefuse.autodiff.small_walks import chain_walked
+from framefuse.ir.small_walks import chain_walked
 
 INDEX = torch.tensor([[0, 2, 1], [1, 1, 0]])
 
