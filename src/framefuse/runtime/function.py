@@ -405,7 +405,9 @@ class CompiledFunction:
         """
         times = Times(eager, compiled, least_eager, least_compiled)
         bound = allowed([product.stages for product in self.products], self.breaks)
-        lost = (bound == NOTHING or not torch.cuda.is_initialized()) and self.weighing.lost(times, bound)
+        dispatches = [self.dispatch, *(point.dispatch for point in self.resume_dispatches)]
+        alike = all(len(dispatch.entries) <= 1 for dispatch in dispatches)
+        lost = (bound == NOTHING or not torch.cuda.is_initialized()) and self.weighing.lost(times, bound, alike)
         self.dispatch.weigh(*self.weighing.next(lost))
         if lost and not any(reason.code == "slower" for reason in self.reasons):
             ours, theirs = 1e3 * least_compiled, 1e3 * least_eager

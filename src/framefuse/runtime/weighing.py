@@ -24,8 +24,10 @@ MOST = 1 << 30
 SLOWER = 1.1  # times eager: what is more is not by chance
 SLOWER_FORWARD = 1.5  # the same where a backward may follow, which is not seen and may be the faster for it
 # What is less than SLOWER and more than this may be by chance once; of so many weighings in a row, one soon after the
-# other, each may be with a chance that is the product of theirs.
+# other, each may be with a chance that is the product of theirs. So may any loss of a function whose calls are not all
+# alike (training and evaluation in turn): one side may have met the longer ones.
 NEARLY, IN_A_ROW = 1.02, 3
+AGAIN = 3  # calls of compiled code before the next one of these: with the eight of one no multiple of a short period
 ALIKE = 1.0  # the same where compiled code is torch's own calls and nothing else: there is nothing to gain by it
 NOTHING = 0.0
 # Calls of torch in training for each one of them on a tape, which costs 40 us: with 2, 4 and 6 operations behind it
@@ -71,12 +73,15 @@ class Weighing:
     rest: int = REST
     nearly: int = 0  # weighings in a row that were lost by what may be chance
 
-    def lost(self, times: Times, bound: float) -> bool:
-        """Whether compiled calls are slower than ``bound``, once by more than chance or each time by a little."""
-        if times.lost(bound):
+    def lost(self, times: Times, bound: float, alike: bool = True) -> bool:
+        """Whether compiled calls, all ``alike`` or not, are slower than ``bound``: once by more than chance, or each
+        time by what may be chance.
+        """
+        lost = times.lost(bound)
+        if lost and (alike or bound == NOTHING):
             self.nearly = 0
             return True
-        self.nearly = self.nearly + 1 if bound == SLOWER and times.lost(NEARLY) else 0
+        self.nearly = self.nearly + 1 if lost or (bound == SLOWER and times.lost(NEARLY)) else 0
         if self.nearly < IN_A_ROW:
             return False
         self.nearly = 0
@@ -88,7 +93,7 @@ class Weighing:
             rest, self.rest = self.rest, min(MOST, LONGER * self.rest)
             return SETTLE, rest
         if self.nearly:
-            return SETTLE, 0
+            return AGAIN, 0
         self.rest = REST
         self.until = min(MOST, LATER * self.until)
         return self.until, 0

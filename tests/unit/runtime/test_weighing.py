@@ -12,6 +12,7 @@ import framefuse
 from framefuse.api import compiled_function
 from framefuse.runtime import weighing
 from framefuse.runtime.weighing import (
+    AGAIN,
     ALIKE,
     FIRST,
     IN_A_ROW,
@@ -50,7 +51,7 @@ def test_what_may_be_chance_is_lost_when_it_comes_in_a_row():
     turn, nearly, won = Weighing(), Times(1.0, NEARLY + 0.01, 0.2, 0.21), Times(1.0, 0.9, 0.2, 0.18)
     for _ in range(IN_A_ROW - 1):
         assert not turn.lost(nearly, SLOWER)
-        assert turn.next(lost=False) == (SETTLE, 0)  # weighed again soon
+        assert turn.next(lost=False) == (AGAIN, 0)  # weighed again soon
     assert not turn.lost(won, SLOWER)
     assert turn.next(lost=False) == (FIRST * LATER, 0)
     assert [turn.lost(nearly, SLOWER) for _ in range(IN_A_ROW)] == [False] * (IN_A_ROW - 1) + [True]
@@ -72,6 +73,23 @@ def called(compiled, times):
 
 
 @pytest.mark.first_call
+@pytest.mark.parametrize("period", [3, 5])
+@pytest.mark.parametrize("phase", range(3))
+def test_calls_that_differ_in_turn_do_not_rest_for_it(period, phase):
+    @framefuse.compile
+    def f(x, long):
+        if long:
+            time.sleep(2e-3)
+        else:
+            time.sleep(5e-4)
+        return x * 2 + 1
+
+    for number in range(150):
+        f(torch.ones(8), (number + phase) % period != 0)
+    assert compiled_function(f).dispatch.rest == 0
+    assert all(reason.code != "slower" for reason in compiled_function(f).reasons)
+
+
 def test_calls_rest_where_compiled_code_is_the_slower(monkeypatch):
     monkeypatch.setattr(weighing.Times, "lost", lambda times, bound: True)
     compiled = framefuse.compile(lambda x: broken(x))
