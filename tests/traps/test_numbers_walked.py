@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,6 +25,8 @@ CALLS: dict[str, Callable[[Tensor, list[float]], Any]] = {
     "map": lambda x, rates: [x * rate for rate in map(lambda rate: rate * 2, rates)],
     "map of a builtin": lambda x, rates: [x * rate for rate in map(float, rates)],
     "filter": lambda x, rates: [x * rate for rate in filter(None, rates)],
+    "sum": lambda x, rates: (x * sum(rates), sum(rates), sum(tuple(rates)) * x),
+    "prod": lambda x, rates: x * math.prod(rates),
     "reversed": lambda x, rates: [x * rate for rate in reversed(rates)],
     "the kind of reversed": lambda x, rates: (type(reversed(rates)), type(iter(rates)), x * rates[0]),
     "returns": lambda x, rates: x * torch.tensor(list(itertools.accumulate(reversed(rates), lambda g, r: r + 0.9 * g))),

@@ -394,7 +394,7 @@ def _measured(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords)
     return None
 
 
-@special(sum, pure=True, keeps_numbers=True, walks="alone")
+@special(sum, pure=True, keeps_numbers=True, walks="alone", takes="keys")
 def _sum(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if needs_python(args, "__add__", "__radd__"):
         return machine.calls.call(frame, equivalents.sum_, args, kwargs)

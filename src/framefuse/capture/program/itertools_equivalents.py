@@ -215,7 +215,7 @@ def deque_(iterable: Value = (), maxlen: Value = None) -> Value:
     return made
 
 
-@equivalent(math.prod, pure=True, keeps_numbers=True, asks=(*CONVERSIONS, "__mul__", "__rmul__"))
+@equivalent(math.prod, pure=True, keeps_numbers=True, takes="keys", asks=(*CONVERSIONS, "__mul__", "__rmul__"))
 def prod_(iterable: Value, /, *, start: Value = 1) -> Value:
     for value in iterable:
         start = start * value
