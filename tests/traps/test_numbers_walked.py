@@ -16,6 +16,7 @@ from torch import Tensor
 
 # ruff: noqa: C417, RUF007  The programs say it in all the ways there are.
 
+Pair = collections.namedtuple("Pair", "first second")
 CALLS: dict[str, Callable[[Tensor, list[float]], Any]] = {
     "zip": lambda x, rates: [row * rate for row, rate in zip(x.unbind(0), rates)],
     "zip of neighbours": lambda x, rates: [x * (b - a) for a, b in zip(rates, rates[1:])],
@@ -72,6 +73,17 @@ def shown(value: Any) -> Any:
         return [shown(part) for part in value]
     walks = isinstance(value, Iterator)
     return (type(value), list(itertools.islice(value, 3))) if walks else value
+
+
+@pytest.mark.parametrize("kind", [tuple, Pair._make])
+@pytest.mark.parametrize("name", ["zip", "enumerate", "chain", "map", "reduce", "sum", "deque"])
+def test_numbers_walked_in_tuples(name: str, kind: Callable[[list[float]], Any]) -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(CALLS[name])
+        for number in range(9):
+            yield f(torch.arange(4.0).view(2, 2) + number, kind([0.1 * number, 2.0 + number]))
+
+    hold(Trap(program, traces=2, hits=7))
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -22,7 +22,7 @@ from framefuse.capture.facts.numbers import TRACKED
 from framefuse.capture.interp.machine import Handler, Machine, Special
 from framefuse.capture.program.decoded import HANDLERS
 from framefuse.capture.program.frame import Frame, InterpretedGenerator, Pending
-from framefuse.capture.program.lookups import goes_by_index, python_method, runs_program
+from framefuse.capture.program.lookups import goes_by_index, is_plain_sequence, python_method, runs_program
 from framefuse.capture.program.natives import NATIVES, STANDS_FOR, Columns, Native, known_as, row
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords, Value
@@ -162,7 +162,7 @@ def equivalent_of(
     hands = row.hands_on and any(
         moves(part) or (tracked and not row.keeps_numbers and any(type(inner) in TRACKED for inner in part))
         for part in args
-        if type(part) in (list, tuple)
+        if is_plain_sequence(type(part))
     )
     return row.equivalent if calls or orders or hands or needs_python(args, *row.asks) else None
 
