@@ -77,6 +77,11 @@ class Compilation:
         items = self.code.schedule.items if self.code is not None else ()
         return [item.node.attr("target") for item in items if isinstance(item, RunCall)]
 
+    @property
+    def is_hollow(self) -> bool:
+        """Whether its code computes nothing: it gives back what comes in, or leads to a step."""
+        return self.code is not None and not self.computes and not self.library_targets
+
     def forget_call(self) -> None:
         """Drops the values of the recorded call: what is compiled keeps no argument alive."""
         self.bound = self.examples = self.kept = None

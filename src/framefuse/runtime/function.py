@@ -427,6 +427,12 @@ class CompiledFunction:
         self.reasons[reason("limit", fact, line, advice)] = 1
         logger.warning("%s: %s %s", line, fact, advice)
 
+    def _drop_hollow(self) -> None:
+        """Drops compiled code that computes nothing, which only leads from one break to the next: eager is faster."""
+        if self.products and all(product.stages.is_hollow for product in self.products):
+            for dispatch in (self.dispatch, *(place.dispatch for place in self.resume_dispatches)):
+                dispatch.clear()
+
     def file(self, outcome: Outcome, start: ResumeDispatch | None = None) -> None:
         """Takes note of a recording that gave nothing."""
         if outcome.reason is None:
@@ -437,6 +443,7 @@ class CompiledFunction:
             if not self.lessons.over():
                 return
             self._say(self.lessons, outcome.reason.line)
+            self._drop_hollow()
         self.reasons[outcome.reason] = self.reasons.get(outcome.reason, 0) + 1
         if outcome.exception is not None:  # the next call may return; one that raises again and again runs eagerly
             if start is None:

@@ -14,6 +14,7 @@ import framefuse
 from framefuse.api import compiled_function
 from framefuse.capture.exits.machine_exits import Exits
 from framefuse.runtime import trace_limits
+from framefuse.runtime.recorded_call import Outcome
 
 MADE: list[Any] = []
 KEPT = {"last": 0.0}
@@ -125,3 +126,21 @@ def test_recordings_that_only_teach_have_a_limit(monkeypatch):
     state = compiled_function(compiled)
     assert trace_limits.LESSONS < state.lessons.made <= trace_limits.MOST_LESSONS + 3
     assert "recordings ended early and took" in str(framefuse.explain(compiled))
+
+
+@pytest.mark.parametrize("works", [False, True])
+def test_code_that_only_leads_from_break_to_break_is_dropped_at_the_limit(works):
+    def f(x):
+        numbers = (x * 2 if works else x).tolist()
+        return numbers, x
+
+    compiled = framefuse.compile(f)
+    state, x = compiled_function(compiled), torch.rand(3)
+    for _ in range(3):
+        assert compiled(x) == f(x)
+    assert state.dispatch.entries and state.computes() is works
+    state.lessons.made = trace_limits.MOST_LESSONS
+    why = next(iter(state.breaks))
+    state.file(Outcome(reason=why, learnt=True))
+    assert bool(state.dispatch.entries) is works
+    assert compiled(x) == f(x)
