@@ -25,8 +25,13 @@ from framefuse.ir.values import Arguments, Value
 SINGLE: tuple[Value, ...] = (None, True, False, Ellipsis)
 
 NOWHERE = -1  # the step of a site of another recording, at which nothing is learnt
+# Attributes of functions, by the types of what they hold.
+OF_FUNCTIONS: dict[Value, str] = {
+    (types.CodeType, "__code__"): "code", (dict, "__annotations__"): "annotations", (dict, "__dict__"): "dict",
+}  # fmt: skip
 # How an object is found: "entry"; "at", "module", "function", "getter", "member" or "owner" and a name; "globals" and a
-# module; "place" and a source; "type", "code", "defaults" or "kwdefaults" and the source of what has it.
+# module; "place" and a source; "type", "code", "annotations", "dict", "defaults" or "kwdefaults" and the source of what
+# has it; "field", the number of a dataclass and the name of its field.
 How = tuple[Value, ...]
 # A source: its kind, the number of its base or -1, what its key is ("atom", "object", "source"), and that.
 Step = tuple[str, int, str, Value]
@@ -55,9 +60,13 @@ class Writing:
         self._places: dict[int, Source] = {}
         self._types: dict[int, Source] = {}
         self._defaults: dict[int, tuple[str, Source]] = {}
+        self._fields: dict[int, tuple[type, str]] = {}  # of dataclasses, which know no class
         for fact in facts:
             if fact.kind == "is":
                 self._places.setdefault(id(fact.value), fact.source)
+                if is_a(fact.value, type):
+                    for name, field in _fields_of(fact.value).items():
+                        self._fields.setdefault(id(field), (fact.value, name))
             elif fact.kind == "type":
                 self._types.setdefault(id(fact.value), fact.source)
             elif fact.kind == "code":
@@ -143,11 +152,14 @@ class Writing:
             return self._owner(place)
         if place is not None and place.kind != "object" and not _computed(place):
             return ("place", self.source(place))
-        if type(value) is types.CodeType and place is not None and place.base is not None and place.key == "__code__":
-            if not _computed(place.base):
-                return ("code", self.source(place.base))
+        how = None if place is None or type(place.key) is not str else OF_FUNCTIONS.get((type(value), place.key))
+        if how is not None and place is not None and place.base is not None and not _computed(place.base):
+            return (how, self.source(place.base))
         if is_a(value, type) and id(value) in self._types:
             return ("type", self.source(self._types[id(value)]))
+        if id(value) in self._fields:
+            holder_of, field = self._fields[id(value)]
+            return ("field", self.object(holder_of), field)
         raise Unstorable(f"no way to {value!r:.80}")
 
     def _owner(self, place: Source) -> Name:
@@ -222,14 +234,22 @@ class Reading:
             return self.entry
         if how == "globals":
             return stand_in(found(("globals", parts[0])))
-        if how in ("place", "type", "code", "defaults", "kwdefaults"):
+        if how == "field":
+            return _fields_of(self.object(parts[0]))[parts[1]]
+        if how in ("place", "type", "code", "annotations", "dict", "defaults", "kwdefaults"):
             held = self.value(self.source(parts[0]))
             if how == "place":
                 return held
-            if how == "code" and type(held) is not types.FunctionType:  # another's attribute may be computed
-                raise LookupError("the code of no function")
+            if how in OF_FUNCTIONS.values() and type(held) is not types.FunctionType:  # another's may be computed
+                raise LookupError("the attribute of no function")
             return type(held) if how == "type" else getattr(held, f"__{how}__")
         return found((how, *parts))
+
+
+def _fields_of(kind: type) -> dict[str, Value]:
+    """The fields of a dataclass by their names; none of another class."""
+    fields: dict[str, Value] = type.__getattribute__(kind, "__dict__").get("__dataclass_fields__", {})
+    return fields if type(fields) is dict else {}
 
 
 def _computed(place: Source | None) -> bool:

@@ -4,6 +4,7 @@ import collections
 import contextvars
 import dataclasses
 import functools
+import inspect
 import logging
 import os
 import random
@@ -36,6 +37,22 @@ def scaled(x):
 
 def turned(x):
     return (x @ x.T).exp() + x.mT.sum(0, keepdim=True) + torch.view_as_complex(x.view(-1, 4, 2)).imag.sum()
+
+
+@dataclasses.dataclass
+class Answer:
+    hidden: torch.Tensor
+    more: torch.Tensor | None = None
+
+    def __post_init__(self):
+        self.given = [field.name for field in dataclasses.fields(self) if getattr(self, field.name) is not None]
+
+
+def answered(x):
+    """As models of transformers do: their results look at their fields, and chunked layers at a signature."""
+    count = len(inspect.signature(tabled).parameters)
+    answer = Answer(x.exp() * count)
+    return answer.hidden + len(answer.given)
 
 
 def tabled(x):
@@ -160,6 +177,7 @@ def closing(over):
 MAKERS = {
     "function": lambda: scaled,
     "attributes of tensors": lambda: turned,
+    "signatures and fields": lambda: answered,
     "table": lambda: tabled,
     "frozenset": lambda: chosen,
     "context variable": lambda: in_context,
@@ -331,6 +349,18 @@ def test_a_changed_function_is_recorded_again(change, drawer, monkeypatch):
         second(drawer, lambda: scaled, inputs(1), found=False)
         second(drawer, lambda: scaled, inputs(1))
     second(drawer, lambda: scaled, inputs(1), found=False)
+
+
+def test_another_signature_or_field_is_recorded_again(drawer, monkeypatch):
+    wider = dataclasses.make_dataclass("Wider", [("other", object, None)], bases=(Answer,))
+    with torch.no_grad():
+        first(drawer, answered, inputs())
+        with monkeypatch.context() as patch:
+            patch.setattr(tabled, "__wrapped__", chosen, raising=False)  # of two parameters
+            second(drawer, lambda: answered, inputs(1), found=False)
+        with monkeypatch.context() as patch:
+            patch.setattr(HERE, "Answer", wider)
+            second(drawer, lambda: answered, inputs(1), found=False)
 
 
 def test_an_attribute_of_tensors_that_a_program_replaces_is_recorded_again(drawer, monkeypatch):
