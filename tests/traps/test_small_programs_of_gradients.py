@@ -693,6 +693,20 @@ def second_derivatives_of_adaptive_means(compiled):
 
 
 @ROWS.program
+def gradients_of_gradients_of_one_element(compiled):
+    """They lead on to the element, by zeros."""
+    for function in (lambda x: F.log_softmax(x, -1), lambda x: x.softmax(-1)):
+        for sizes in ((), (1,), (3, 1)):
+            fast = compiled(function)
+            for i in range(3):
+                x = draw(i, max(sizes, default=1)).reshape(sizes).requires_grad_()
+                (slope,) = torch.autograd.grad(fast(x).sum(), x, create_graph=True)
+                yield slope
+                if slope.requires_grad:
+                    yield torch.autograd.grad(slope.sum(), x)
+
+
+@ROWS.program
 def what_backward_says_of_written_parts(compiled):
     """Of parts that one call gave: torch may not make their nodes anew."""
 
