@@ -92,18 +92,25 @@ class Grouping:
 
     def in_turn(self) -> list[Node]:
         """The nodes in an order of the program's kind, but that a result which is rounded stands behind what it is
-        rounded from: else it would be decided before what else reads that, and in a kernel of its own.
+        rounded from, and one that nothing else reads behind the last value it is computed from: else it would be
+        decided before what else reads that, and in a kernel of its own.
         """
-        rounded: dict[Node, list[Node]] = {}
+        read = {operand for node in self.graph.nodes for operand in node.inputs}
+        behind: dict[Node, list[Node]] = {}
         for node in self.graph.nodes:
-            if node.op == "cast" and node in self.required:
-                rounded.setdefault(node.inputs[0], []).append(node)
-        moved = {node for nodes in rounded.values() for node in nodes}
+            if node not in self.required or TABLE[node.op].kind not in ELEMENTWISE:
+                continue
+            if node.op == "cast":
+                behind.setdefault(node.inputs[0], []).append(node)
+            elif node not in read:
+                behind.setdefault(max(node.inputs, key=lambda operand: self.position[operand]), []).append(node)
+        moved = {node for nodes in behind.values() for node in nodes}
         order: list[Node] = []
-        for node in self.graph.nodes:
-            if node not in moved:
-                order += [node, *rounded.get(node, ())]
-        return order if len(order) == len(self.graph.nodes) else list(self.graph.nodes)
+        stack = [node for node in reversed(self.graph.nodes) if node not in moved]
+        while stack:
+            order.append(stack.pop())
+            stack += reversed(behind.get(order[-1], ()))
+        return order
 
     def strides_of(self, node: Node) -> Strides:
         """The layout of a node that is in memory."""
@@ -362,6 +369,8 @@ class Grouping:
                     continue
                 sibling = next((c for root, c in group.roots.items() if root.shape == node.shape), None)
                 if sibling is None:
+                    sibling = self.read_alike(node, group)
+                if sibling is None:
                     continue
                 alike = (TABLE[node.op].kind == "reduce") == (TABLE[sibling.node.op].kind == "reduce")
                 if not alike and not any(reduce.inner for reduce in group.reduces):
@@ -371,6 +380,14 @@ class Grouping:
                     self.may_reduce(group, [reduce]) for reduce in self.reductions_behind(group, trial)
                 ):
                     return group.cell(node, sibling.index, ())
+        return None
+
+    def read_alike(self, node: Node, group: Group) -> Cell | None:
+        """Where a kernel without a root of the node's shape computes or reads an operand of that shape, once."""
+        for operand in node.inputs:
+            cells = self.demands.get(operand, {}).get(group, ())
+            if operand.shape == node.shape and len(cells) == 1:
+                return next(iter(cells))
         return None
 
     def reductions_of(self, node: Node) -> list[Node]:

@@ -34,6 +34,11 @@ def test_rows_across_memory(name, dtype):
         mine, other = fast(x.mT, y), program(x.mT, y)
         if name == "a scaled integer":
             assert (mine.int() - other.int()).abs().max() <= 1
+        elif dtype is torch.float32 and sizes[2] > 1000:  # long sums: eager's own are further from what is true
+            true = program(x.mT.double(), y.double())
+            mine, other, true = (each if isinstance(each, tuple) else (each,) for each in (mine, other, true))
+            for ours, eagers, exact in zip(mine, other, true, strict=True):
+                assert (ours - exact).abs().max() <= 2 * (eagers - exact).abs().max() + 1e-5
         else:
             torch.testing.assert_close(mine, other, **loose)
     assert fast.hits >= 4
