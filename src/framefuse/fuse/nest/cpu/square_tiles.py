@@ -137,10 +137,16 @@ def _strip(nest: Nest, across: Symbol, lane: Symbol, only: Sweep, steps: Sequenc
 
 def _line(nest: Nest, lane: Symbol, only: Sweep, step: Symbol, length: Expr) -> None:
     """The points of a tile along the result's memory: a loop for the part of each piece that is joined there."""
-    found, start = pieces(nest, lane), nest.emitter.parameters.locals[lane] - step.expr
+    parameters = nest.emitter.parameters
+    found, start = pieces(nest, lane), parameters.locals[lane] - step.expr
     if len(found) > 1:
+
+        def inside() -> None:
+            parameters.name(COLUMN, parameters.locals[lane] - start)  # of which a piece has loops of its own
+            nest.point(only, ())
+
         for piece in found:
-            part(nest, lane, piece, start, start + length, lambda: nest.point(only, ()))
+            part(nest, lane, piece, start, start + length, inside)
         return
     line = nest.emitter.scopes[-1]
     with nest.scope((lane,)) as point:

@@ -26,3 +26,22 @@ def test_a_transposed_operand_is_read_in_tiles(function, dtype):
     schedules = [product.stages.code.schedule for product in compiled_function(fast).products]
     kernels = [item.kernel for each in schedules for item in each.items if isinstance(item, RunKernel)]
     assert any(isinstance(statement, Scratch) for kernel in kernels for statement in statements(kernel.body))
+
+
+JOINED = [
+    lambda x, y: torch.cat([y[..., :3], y[..., :-3] * 2], -1) + x,
+    lambda x, y: torch.cat([y[:, :2] - 1, y[:, 2:]], 1) * x,
+]
+
+
+@pytest.mark.parametrize("function", JOINED)
+def test_pieces_of_a_result_are_loops_of_their_own_in_a_tile(function):
+    fast = framefuse.compile(function)
+    for many, high, wide in (*SIZES, (2, 130, 140)):
+        if high > 2 and wide > 3:
+            x = torch.randn(many, wide, high).transpose(1, 2)
+            y = torch.randn(many, high, wide)
+            torch.testing.assert_close(fast(x, y), function(x, y))
+    schedules = [product.stages.code.schedule for product in compiled_function(fast).products]
+    kernels = [item.kernel for each in schedules for item in each.items if isinstance(item, RunKernel)]
+    assert any(isinstance(statement, Scratch) for kernel in kernels for statement in statements(kernel.body))
