@@ -57,6 +57,8 @@ def _elements(machine: Machine, part: Value) -> Value:
     contents = machine.recorder.contents
     if not is_plain_sequence(type(part)) or not contents.holds_moving_number(part):
         return part
+    if contents.is_volatile(part):  # its length too is another one each time: a step takes it as it is
+        return part
     contents.guard_length(part)
     return [contents.item(part, number, value) for number, value in enumerate(elements(part))]
 

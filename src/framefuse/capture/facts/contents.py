@@ -295,7 +295,7 @@ class Contents:
             if not is_a(container, dict) and id(container) in self.changed:
                 return False
             base, moving = entry[1], self.sources.host.moving
-            if base.is_argument and base.root.key in self.sources.volatile:
+            if self.is_volatile(container):
                 return any(type(value) in (int, float) for value in held(container))
             if not moving:
                 return False
@@ -306,6 +306,11 @@ class Contents:
         except Exception as fault:
             self.sources.host.fault(fault)
             return False
+
+    def is_volatile(self, container: Value) -> bool:
+        """Whether a known container is what a step gave."""
+        entry = self.sources.known.get(id(container))
+        return entry is not None and entry[1].is_argument and entry[1].root.key in self.sources.volatile
 
     def guard_shallow_contents(self, container: Value) -> None:
         """A known container is consumed by native code: its shallow content becomes facts, its children get sources."""
