@@ -14,6 +14,10 @@ import torch
 from tests.traps.trap import Trap, hold
 from torch import Tensor
 
+import framefuse
+from framefuse import _native
+from framefuse.api import compiled_function
+
 # ruff: noqa: C417, RUF007  The programs say it in all the ways there are.
 
 Pair = collections.namedtuple("Pair", "first second")
@@ -180,3 +184,17 @@ def test_a_loop_over_their_list_that_a_step_interrupts(body: Callable[[Tensor, l
             yield f(torch.ones(2), rates), rates
 
     hold(Trap(program, traces=traces, hits=0 if traces > 8 else 6))
+
+
+def test_a_loop_is_the_one_holder_of_its_iterator_under_a_frame_hook_too() -> None:
+    """Where a hook stands before each frame, CPython keeps the arguments of Python calls once more."""
+    f = framefuse.compile(read)
+    door = compiled_function(framefuse.compile(lambda x: x)).dispatch
+    _native.open_door(door)
+    try:
+        for number in range(12):
+            rates = [0.5 + number, 2.0 + number]
+            assert torch.equal(f(torch.ones(2), rates), read(torch.ones(2), rates))
+    finally:
+        _native.close_door(door)
+    assert len(compiled_function(f).products) <= 8

@@ -8,7 +8,7 @@ import functools
 import itertools
 import sys
 import types
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -105,7 +105,7 @@ def take(machine: Machine, recipes: Recipes, continuation: Pending | None, has_o
 
 
 ListIterator: type = type(iter([]))
-ONE_HOLDER = 4  # the stack, and who looks: the loop over it, the method and the count itself
+ONE_HOLDER = 2  # the stack, and the count itself: a Python call on the way holds it once more under some frame hooks
 # Pieces that change as they are used.
 MOVING = frozenset(("generator", "iterator", "walked", "entries", "counting", "object", "partial"))
 
@@ -240,7 +240,7 @@ class _Taker:
         """A frame with its locals and stack."""
         index = self.index(frame)
         code = frame.code.code
-        value = (code, frame.globals, frame.step, frame.keywords, frame.bottom)
+        value, stack = (code, frame.globals, frame.step, frame.keywords, frame.bottom), frame.stack
         parts = (
             self._function(frame),
             self.part(frame.generator),
@@ -250,13 +250,16 @@ class _Taker:
             self.part(frame.handled),
             self.part(frame.space),
             _row(self.locals(frame)),
-            _row([self._walked(held) or self.part(held) for held in frame.stack]),
+            _row([self._walked(stack, place) or self.part(stack[place]) for place in range(len(stack))]),
         )
         return Part("frame", value, parts, index)
 
-    def _walked(self, held: Value) -> Part | None:
+    def _walked(self, stack: Sequence[Value], place: int) -> Part | None:
         """An iterator over a list that a loop walks and nobody else can advance, as nobody else holds it."""
-        if type(held) is not ListIterator or sys.getrefcount(held) > ONE_HOLDER or id(held) in self.memo:
+        if type(stack[place]) is not ListIterator or sys.getrefcount(stack[place]) > ONE_HOLDER:
+            return None
+        held = stack[place]
+        if id(held) in self.memo:
             return None
         part = self._iterator(held)
         *_, walked = reduced(held)[1]
