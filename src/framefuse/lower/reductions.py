@@ -284,16 +284,8 @@ def _test(op: str) -> Callable[..., Node]:
     return lowered
 
 
-rule("any")(_test("any"))
-rule("all")(_test("all"))
-
-
-def _test_all(op: str) -> Callable[..., Node]:
-    return lambda lo, input: lo.reduce(op, input, lo.axes(None, len(input.shape)))
-
-
-rule("_is_any_true")(_test_all("any"))
-rule("_is_all_true")(_test_all("all"))
+rule("any", "_is_any_true")(_test("any"))
+rule("all", "_is_all_true")(_test("all"))
 
 
 @rule("count_nonzero")
