@@ -358,7 +358,7 @@ class _Gradients:
             raise CompilerBug(f"the gradients of {primal.name} rest on {strangers}, which forward did not keep")
         outputs: dict[Node, Output] = {}
         places: list[int | None] = []
-        held, given = frozenset(primal.relations), frozenset(self.joint.tangents)
+        guarded, given = frozenset(primal.relations), frozenset(self.joint.tangents)
         for gradient, place in zip(self.joint.results, primal.differentiable, strict=True):
             if gradient is None:
                 places.append(None)
@@ -368,15 +368,18 @@ class _Gradients:
                 same = inputs.index(node) if gradient in given else None
                 outputs[node] = Output(len(inputs) + len(outputs), node, _order(primal, primal.inputs[place]), same)
             places.append(outputs[node].value - len(inputs))
+        nodes = tuple(late(tuple(dict.fromkeys((*inputs, *copies.values(), *shown))), came))
+        symbols = frozenset().union(*(size.symbols for node in nodes for size in node.shape))
         graph = Graph(
             name=f"{primal.name}_{kind}",
             inputs=inputs,
-            nodes=tuple(late(tuple(dict.fromkeys((*inputs, *copies.values(), *shown))), came)),
+            nodes=nodes,
             outputs=tuple(outputs.values()),
             writes=(),
-            relations=tuple(relation for relation in self.joint.relations if relation not in held),
+            relations=tuple(relation for relation in self.joint.relations if relation not in guarded),
             hints=primal.hints,
             consumed=() if self.again else tuple(range(len(self.saved))),
+            held=tuple(r for r in primal.relations if r.left.symbols | r.right.symbols <= symbols),
         )
         return Backward(graph, tuple(self.saved), tuple(self.tangents), tuple(places))
 

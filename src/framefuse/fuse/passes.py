@@ -12,6 +12,7 @@ from framefuse.fuse.graph.copies import with_single_copies
 from framefuse.fuse.graph.dropouts import with_whole_dropouts
 from framefuse.fuse.graph.empty import without_empty
 from framefuse.fuse.graph.exclusive_scans import with_exclusive_scans
+from framefuse.fuse.graph.interleaved import with_interleaved_parts
 from framefuse.fuse.graph.joins import with_pieces
 from framefuse.fuse.graph.named_sizes import with_named_sizes
 from framefuse.fuse.graph.norms import with_own_norms
@@ -58,6 +59,7 @@ STAGES = {
 }
 PASSES = (
     Pass("empty values", GRAPH, _alone(without_empty)),
+    Pass("interleaved parts", GRAPH, with_interleaved_parts),
     Pass("pieces", GRAPH, _alone(with_pieces)),
     Pass("exclusive scans", GRAPH, _alone(with_exclusive_scans)),
     Pass("aligned products", GRAPH, with_aligned_products),

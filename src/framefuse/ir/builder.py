@@ -122,6 +122,11 @@ class Builder:
             self.require("!=", Expr((((atom,), 1),)), ZERO, why)
         return True
 
+    def _nonzero_sizes(self, symbols: frozenset[Symbol]) -> set[Symbol]:
+        """Those of the symbols that were required not to be zero."""
+        known = {relation.left for relation in self.relations if relation.op == "!=" and relation.right is ZERO}
+        return {symbol for symbol in symbols if symbol.expr in known}
+
     def known_equal(self, left: Expr, right: Expr) -> bool:
         """Whether two sizes are equal by their form, or because it was required before."""
         if left is right:
@@ -299,6 +304,8 @@ class Builder:
         if node.shape == shape:
             return node
         before, after = self.cancelled(self.count(node.shape), self.count(shape))
+        if before is not after:  # in what is left is seen that one size is a multiple of another
+            before, after = cancelled((before, after), self._nonzero_sizes(before.symbols & after.symbols))
         self.require("==", before, after, "sizes of a reshape")
         if node.op == "reshape":
             node = node.inputs[0]

@@ -138,6 +138,7 @@ class Graph:
     over symbols before it.
     ``shown`` are the views whose own gradients may be asked: results of ``late`` calls that autograd has to find on the
     way from what was computed from them to what they are views of.
+    ``held`` are relations that hold without being guarded: the guards of the forward pass check them.
     ``regions`` numbers the checkpoints of the program for the nodes that were made in them: where nobody outside of
     its region reads such a value, it is computed again for gradients and not saved. Numbers below zero are of what a
     checkpoint saves by its policy.
@@ -160,6 +161,7 @@ class Graph:
     sizes: tuple[tuple[Symbol, tuple[Expr, ...]], ...] = ()
     shown: tuple[int, ...] = ()
     regions: dict[Node, int] = field(default_factory=dict)
+    held: tuple[Relation, ...] = ()
 
     @property
     def trains(self) -> bool:

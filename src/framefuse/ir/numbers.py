@@ -354,7 +354,20 @@ def _floordiv(left: Expr, right: Expr) -> Expr:
         return whole
     if rest.constant is not None and right.constant is not None:
         return whole + rest.constant // right.constant
-    return whole + Expr((((Floordiv(rest, right),), 1),))
+    rest, right = _reduced(rest, right)
+    return whole + (rest if right.constant == 1 else Expr((((Floordiv(rest, right),), 1),)))
+
+
+def _reduced(left: Expr, right: Expr) -> tuple[Expr, Expr]:
+    """A quotient's sides without the factors that both have."""
+    if len(right.terms) != 1:
+        return left, right
+    atoms, number = right.terms[0]
+    count = math.gcd(number, *(factor for _, factor in left.terms)) * (-1 if number < 0 else 1)
+    shared = [atom for atom in atoms if all(atom in term for term, _ in left.terms)]
+    shared = [atom for place, atom in enumerate(shared) if atom not in shared[:place]]
+    common = Expr(((tuple(shared), count),))
+    return (left, right) if common.constant == 1 else (_split(left, common)[0], _split(right, common)[0])
 
 
 def _modulo(left: Expr, right: Expr) -> Expr:

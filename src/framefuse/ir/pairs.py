@@ -20,7 +20,9 @@ JOIN, SPLIT = "complex", "reals"  # the names of the library calls
 
 def reals(numbers: torch.Tensor) -> torch.Tensor:
     """The memory of complex numbers as reals; a lazy conjugate is computed first, as gradients may be one."""
-    return torch.view_as_real(numbers.resolve_conj().resolve_neg())
+    if numbers.is_conj() or numbers.is_neg():
+        numbers = numbers.resolve_conj().resolve_neg()
+    return torch.view_as_real(numbers)
 
 
 def real_of(dtype: DType) -> DType:
@@ -59,10 +61,14 @@ def parts(builder: Builder, node: Node) -> Pair:
 
 def is_joined(node: Node) -> bool:
     """Whether the node was made of two parts of its own shape."""
-    if node.op != "result" or node.inputs[0].attr("target") is not torch.complex:
+    return node.op == "result" and is_join(node.inputs[0]) and node.inputs[0].inputs[0].shape == node.shape
+
+
+def is_join(call: Node) -> bool:
+    """Whether the library call makes complex numbers of two parts of one shape."""
+    if call.attr("target") is not torch.complex or len(call.attr("args")) != 2 or call.attr("kwargs"):
         return False
-    call = node.inputs[0]
-    return len(call.attr("args")) == 2 and not call.attr("kwargs") and all(x.shape == node.shape for x in call.inputs)
+    return all(part.shape == call.inputs[0].shape for part in call.inputs)
 
 
 def in_memory(builder: Builder, node: Node) -> Node:

@@ -15,6 +15,7 @@ from framefuse.lower.rules import find
 COSTLY = frozenset((
     "exp", "abs", "absolute", "__abs__", "angle", "polar", "div", "divide", "true_divide", "__truediv__",
 ))  # fmt: skip
+PRODUCTS = frozenset(("mul", "multiply", "__mul__", "square"))  # whose gradients are two more
 # Calls that kernels make by reading or writing every second element.
 INTERLEAVED = frozenset(("view_as_real", "view_as_complex"))
 
@@ -46,10 +47,13 @@ class _Clusters:
             self._call(place, call)
         leaving = set(outside(trace.result, trace.effects))
         self.border.update((place, value) for value, place in self.owner.items() if value in leaving)
+        trains = any(entry.spec.requires_grad for entry in trace.assumptions.inputs)
+        self.saved = costs.COMPLEX_SAVED[trains]
         self.gains: dict[int, int] = {}
         for place in self.calls:
-            top = self._top(place)
-            self.gains[top] = self.gains.get(top, 0) + (4 if trace.calls[place].name in COSTLY else 1)
+            top, name = self._top(place), trace.calls[place].name
+            gain = 4 if name in COSTLY else 3 if trains and name in PRODUCTS else 1
+            self.gains[top] = self.gains.get(top, 0) + gain
         self.costs: dict[int, int] = {}
         for top, _ in {(self._top(place), value) for place, value in self.border}:
             self.costs[top] = self.costs.get(top, 0) + 1
@@ -57,7 +61,7 @@ class _Clusters:
     def pays(self, place: int) -> bool:
         """Whether the cluster of a call saves more than it costs."""
         top = self._top(place)
-        return self.gains[top] > costs.COMPLEX_SAVED * self.costs.get(top, 0)
+        return self.gains[top] > self.saved * self.costs.get(top, 0)
 
     def _call(self, place: int, call: Call) -> None:
         read, given = self._complex(refs((call.args, call.kwargs))), self._complex(refs(call.result))

@@ -129,7 +129,7 @@ def gains_nothing(stages: Compilation) -> bool:
         gains = _replays(stages) or (bool(targets) and not _moves(stages) and _gains_behind(stages))
         if _waits_for_host(stages) or (len(targets) == 1 and (taped or not stages.computes)):
             return not gains
-    if not stages.computes and targets and taped == len(targets):
+    if not stages.computes and targets and (taped == len(targets) or _is_library_of_complex(stages)):
         return True
     few = _on_tensors(stages) <= FEW * taped if stages.computes else len(targets) == 1
     return few and _is_small(stages)
@@ -174,6 +174,15 @@ def _gains_behind(stages: Compilation) -> bool:
     """Whether a backward that ran has kernels of its own in place of torch's call."""
     cases = [case.stages for derivative in stages.derivatives for case in derivative.cases]
     return any(case.computes and not case.library_targets for case in cases)
+
+
+def _is_library_of_complex(stages: Compilation) -> bool:
+    """Whether complex numbers alone are computed with, and every call is torch's, in the backwards that ran too: of
+    those none lies in another way than eager's.
+    """
+    cases = [case.stages for derivative in stages.derivatives for case in derivative.cases]
+    metas = [meta for meta in stages.trace.metas if meta is not None]
+    return bool(cases) and not any(case.computes for case in cases) and all(m.dtype.is_complex for m in metas)
 
 
 def _is_small(stages: Compilation) -> bool:

@@ -82,6 +82,8 @@ def test_equal_forms_are_one_object_and_pickle_keeps_that(tree):
 def test_division_by_a_symbol_cancels_exactly():
     a, b = Symbol("s0").expr, Symbol("s1").expr
     assert (a * b * 6) // (b * 3) is a * 2
+    assert (a * b * 3) // (b * 6) is a // 2
+    assert (a * 6 + b * 4) // -10 is (a * -3 - b * 2) // 5
     assert (a * 16 + 3) % 16 == 3
     assert ceildiv(a * 8, 8) is a
     assert product([a, 1, b]) is a * b

@@ -24,7 +24,7 @@ def with_named_sizes(graph: Graph) -> Graph:
     number, as what a reshape infers, is that number, and one held to another size goes by its symbol. One that is held
     to twice its half, as where every second element is written, is twice a symbol.
     """
-    names = _Names(graph.hints, {symbol for symbol, _, _ in graph.bound}, graph.relations)
+    names = _Names(graph.hints, {symbol for symbol, _, _ in graph.bound}, (*graph.relations, *graph.held))
     for node in graph.nodes:
         names.name(node.shape)
         if node.op in ("input", "result"):
