@@ -18,6 +18,7 @@ from framefuse.capture.facts.place_names import place_of
 from framefuse.capture.facts.sources import Sources
 from framefuse.capture.interp import stacks
 from framefuse.capture.interp.machine import Machine
+from framefuse.capture.program import callers
 from framefuse.capture.program.lookups import type_get
 from framefuse.capture.program.markers import MISSING
 from framefuse.ir.facts import Source
@@ -80,7 +81,7 @@ class Hearers:
             return bool(logging.root.handlers) and self._of_logger(logging.root, level)
         if target is logging.Logger.log:
             return self._of_logger(args[0], _level(args, 1))
-        return self._of_logger(args[0], stacks.LEVELS.get(target)) if args else False
+        return self._of_logger(args[0], callers.LEVELS.get(target)) if args else False
 
     # Attributes -------------------------------------------------------------------------------------------------------
 
@@ -190,7 +191,7 @@ class Hearers:
 
     def is_silent(self, target: Function, args: Arguments) -> bool:
         """Whether a call of a logger's method is one that nobody hears: it does nothing, whatever it is given."""
-        level = _level(args, 1) if target is logging.Logger.log else stacks.LEVELS.get(target)
+        level = _level(args, 1) if target is logging.Logger.log else callers.LEVELS.get(target)
         return level is not None and bool(args) and self.hears(args[0], level) is False
 
     def _below(self, handler: logging.Handler, level: Value) -> bool:
@@ -206,7 +207,10 @@ class Hearers:
         if kind is logging.NullHandler:
             return self._own_methods(handler, OF_HANDLERS)
         names = tuple([name for name in OF_FILES if type_get(kind, name) is not MISSING])
-        if not self._own_methods(handler, OF_HANDLERS + names) or not self._empty(handler, "filters"):
+        own = OF_HANDLERS if "flush" not in vars(handler) else tuple([each for each in OF_HANDLERS if each != "flush"])
+        if not self._own_methods(handler, own + names) or not self._empty(handler, "filters"):
+            return False
+        if own is not OF_HANDLERS and not self._flushes(handler):
             return False
         if not self._of_formatter(handler):
             return False
@@ -216,6 +220,13 @@ class Hearers:
             self.sources.guard_absent_names(handler, PUT_ON_FILES)
             return not any(name in vars(handler) or type_get(kind, name) for name in PUT_ON_FILES)
         return kind.__name__ == "_StderrHandler" or self._at(handler, "stream")
+
+    def _flushes(self, handler: logging.Handler) -> bool:
+        """Whether a stream's own method was put in the place of the handler's, as transformers does."""
+        method, base = self._read(handler, "flush"), self.sources.source_of(handler)
+        if type(method) is not types.BuiltinMethodType or method.__name__ != "flush" or base is None:
+            return False
+        return self._writes(method.__self__, Source("getattr", Source("attr", base, "flush"), "__self__"))
 
     def _of_formatter(self, handler: Value) -> bool:
         formatter = self._read(handler, "formatter")

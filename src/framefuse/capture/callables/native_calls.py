@@ -16,7 +16,7 @@ from framefuse.capture.callables.library_warnings import overheard
 from framefuse.capture.callables.mutations import MUTATORS, insert_default, mutate
 from framefuse.capture.callables.policy import Policy, policy_of, stop_of
 from framefuse.capture.callables.random_calls import of_generator
-from framefuse.capture.callables.steps import replayed, says_once
+from framefuse.capture.callables.steps import replayed
 from framefuse.capture.callables.unseen import (
     HASHING,
     after_call,
@@ -45,6 +45,7 @@ from framefuse.capture.recording import collectives, element_reads, functional_c
 from framefuse.capture.recording.call_names import call_name, makes_leaf
 from framefuse.capture.recording.made_classes import enter_made
 from framefuse.capture.recording.numpy_calls import heed_errors, numbers_of_numpy
+from framefuse.capture.recording.repeated import call_repeated, is_repeatable, says_once
 from framefuse.ir.classes import as_torch_does, immutable
 from framefuse.ir.containers import elements
 from framefuse.ir.own_class import is_a
@@ -332,6 +333,8 @@ class Natives:
         MISSING for any other call.
         """
         done = replayed(self.machine, target, args, kwargs)
+        if done is MISSING and says_once(target) and is_repeatable(target, args, kwargs, self.recorder.sources):
+            done = call_repeated(self.recorder, target, args, kwargs)
         if done is not MISSING or type(target) not in leaves.NATIVE_KINDS:
             self.recorder.memory.lasting += done is not MISSING
             return done

@@ -22,6 +22,7 @@ from framefuse.capture.interp import stacks
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program.markers import MISSING
 from framefuse.capture.program.natives import known_as
+from framefuse.capture.recording.repeated import says_once
 from framefuse.ir.facts import Source
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords, Value
@@ -31,7 +32,6 @@ ENVIRONMENT: frozenset[Function] = frozenset((os.putenv, os.unsetenv))
 SPEAKS: frozenset[Function] = ENVIRONMENT | {builtins.print}
 # They tell of the exception at hand.
 RECALLS: frozenset[Function] = frozenset((logging.exception, logging.Logger.exception))
-LOGGING = ("logging", "transformers.utils.logging", "diffusers.utils.logging")
 
 
 def _logger(machine: Machine, args: Arguments) -> Value:
@@ -70,7 +70,12 @@ def replayed(machine: Machine, target: Function, args: Arguments, kwargs: Keywor
     if target not in ENVIRONMENT and not Hearers(machine).are_pythons(target, args, kwargs):
         return MISSING
     recorder = machine.recorder
-    call = stacks.from_callers(machine) if of_caller or is_a(target, functools._lru_cache_wrapper) else invoke
+    if says_once(target) and recorder.journal.has_said(target, args, kwargs):
+        return target(*args, **kwargs)  # from its cache
+    if says_once(target):
+        call = stacks.once_from_callers(machine)
+    else:
+        call = stacks.from_callers(machine) if of_caller else invoke
     if is_a(target, (types.FunctionType, functools._lru_cache_wrapper)):
         recorder.sources.root(target)
     recorder.journal.invoke(call, (target, args, kwargs))
@@ -81,13 +86,6 @@ def replayed(machine: Machine, target: Function, args: Arguments, kwargs: Keywor
 def _now(value: Value) -> Value:
     """An argument as this call says it: run-time numbers and texts are said anew at the next one."""
     return bare(value) if type(value) in TRACKED else strip(value)
-
-
-def says_once(target: Function) -> bool:
-    """Whether this is a cached function of a logging module, such as transformers' ``warning_once``."""
-    if type(target) is not functools._lru_cache_wrapper:
-        return False
-    return getattr(target.__wrapped__, "__module__", "") in LOGGING and target.__name__.endswith("_once")
 
 
 def _lasts(machine: Machine, value: Value) -> bool:

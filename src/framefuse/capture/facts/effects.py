@@ -24,7 +24,7 @@ from framefuse.ir.facts import Source
 from framefuse.ir.own_class import is_a
 from framefuse.ir.source import Line
 from framefuse.ir.trace import Build, Effect
-from framefuse.ir.values import Arguments, Function, Value
+from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 
 @dataclass(slots=True)
@@ -73,6 +73,13 @@ class Journal:
         self.writes.append(Write("invoke", call, None, args, self.host.line()))
         self.last.clear()
         self.spoken = True
+
+    def has_said(self, target: Value, args: Arguments, kwargs: Keywords) -> bool:
+        """Whether a call that is made again after the trace is this one, of a cache that forgets nothing."""
+        if not self.spoken or target.cache_parameters()["maxsize"] is not None:
+            return False
+        said = [write.value for write in self.writes if write.kind == "invoke" and write.value[0] is target]
+        return (target, args, kwargs) in said
 
     def told_since(self, variable: ContextVar[Value]) -> bool:
         """Whether a call that is made again after the trace comes after all settings of a context variable."""

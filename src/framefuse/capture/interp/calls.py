@@ -39,7 +39,7 @@ from framefuse.capture.program.method_equivalents import method_in_python
 from framefuse.capture.program.services import Why
 from framefuse.capture.program.sharded_optimizers import WHOLE, WRAPPED, wraps_tensors
 from framefuse.capture.recording.call_names import by_torchs_names
-from framefuse.capture.recording.repeated import call_pure, call_repeated, is_pure, is_repeatable
+from framefuse.capture.recording.repeated import call_pure, call_repeated, is_pure, is_repeatable, says_once
 from framefuse.capture.recording.saved import SAVED
 from framefuse.capture.recording.tensors import is_held
 from framefuse.capture.recording.wrappers import wraps_others
@@ -220,7 +220,7 @@ class Calls:
                 return Instead(target.__wrapped__, args, kwargs)
             self.machine.finish(frame, value, continuation)
             return None
-        if is_repeatable(target, args, kwargs, sources):
+        if not says_once(target) and is_repeatable(target, args, kwargs, sources):
             self.machine.finish(frame, call_repeated(self.recorder, target, args, kwargs), continuation)
             return None
         method = type_get(kind, "__call__")

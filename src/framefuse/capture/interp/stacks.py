@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import dis
-import functools
 import inspect
 import logging
 import sys
 import traceback
 import types
 import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from framefuse.capture.facts.numbers import bare
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program import leaves
+from framefuse.capture.program.callers import Once, Place, on_places, standing
 from framefuse.capture.program.debuggers import enters_debugger
 from framefuse.capture.program.frame import Frame, FrameView, Pending
-from framefuse.capture.program.host import HOST
-from framefuse.capture.program.tracebacks import StandIn, is_framefuse, is_ours, shown, variables
+from framefuse.capture.program.tracebacks import is_ours, shown, variables
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 # Calls that look at their callers and change nothing: True for those that show the local variables too.
@@ -36,21 +33,8 @@ SPEAKS: frozenset[Function] = frozenset(
         logging.Logger.exception,
     )
 )  # fmt: skip
-# Methods of loggers that first ask whether their level is heard, and do nothing where it is not.
-LEVELS: dict[Function, int] = {
-    logging.Logger.debug: logging.DEBUG, logging.Logger.info: logging.INFO, logging.Logger.warning: logging.WARNING,
-    logging.Logger.error: logging.ERROR, logging.Logger.critical: logging.CRITICAL,
-}  # fmt: skip
 if hasattr(sys, "_getframemodulename"):
     LOOKS[sys._getframemodulename] = False
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where an interpreted frame stands: ``code`` shows its names and position and calls its first constant."""
-
-    code: types.CodeType
-    globals: dict[str, Value]
 
 
 def looks(target: Function) -> bool:
@@ -70,11 +54,16 @@ def from_callers(machine: Machine) -> Function:
     """``call(target, args, kwargs, locals=())`` as the interpreted function on top would make it, now or on later
     calls; ``locals`` are those of the frames, innermost first.
     """
-    return _on(tuple([_place(frame) for frame in frames(machine)]))
+    return on_places(_places(machine))
 
 
-def _on(places: tuple[Place, ...]) -> Function:
-    return functools.partial(HOST.call_on_frame, functools.partial(_prepare, places))
+def once_from_callers(machine: Machine) -> Function:
+    """The same ``call(target, args, kwargs)`` of a cached function that says a thing once."""
+    return Once(_places(machine))
+
+
+def _places(machine: Machine) -> tuple[Place, ...]:
+    return tuple([_place(frame) for frame in frames(machine)])
 
 
 def look(
@@ -89,7 +78,7 @@ def look(
     """An opaque step: a call that looks at its callers or at frame objects of interpreted frames; on the frame that
     called the compiled function itself where it is for the ``base``.
     """
-    call = _on(()) if base else from_callers(machine)
+    call = on_places(()) if base else from_callers(machine)
     local = () if base or not LOOKS.get(target, True) else local_variables(machine)
     if any(type(part) is FrameView for part in (*args, *kwargs.values())):
         target, args, kwargs = _with_frames, _without_views(machine, target, args, kwargs), {}
@@ -149,81 +138,9 @@ def _with_frames(target: Function, args: Arguments, kwargs: Keywords, depths: di
     return target(*placed, **{name: shown_frames.get(name, part) for name, part in kwargs.items()})
 
 
-def _prepare(
-    places: tuple[Place, ...],
-    target: Function,
-    args: Arguments,
-    kwargs: Keywords,
-    local: tuple[dict[str, Value], ...] = (),
-) -> tuple[types.FrameType, Callable[[], Value]]:
-    """The frame that called compiled code, and a call through one frame for each of ``places``."""
-    if target in LEVELS and not args[0].isEnabledFor(LEVELS[target]):
-        return sys._getframe(), _nothing
-    call: Callable[[], Value] = functools.partial(target, *args, **kwargs)
-    for depth, place in enumerate(places):
-        code = place.code.replace(co_consts=(StandIn(call),))
-        call = functools.partial(eval, code, place.globals, local[depth] if local else {})
-    outer: types.FrameType = sys._getframe()
-    while outer.f_back is not None and is_framefuse(outer):
-        outer = outer.f_back
-    return outer, call
-
-
-def _nothing() -> None:
-    return None
-
-
-# Code that stands in --------------------------------------------------------------------------------------------------
-
-
 def _place(frame: Frame) -> Place:
     code, step = frame.code, max(frame.step - 1, 0)
     stand_in = code.standing.get(step)
     if stand_in is None:
-        stand_in = code.standing[step] = _standing(code.code, code.offsets[step], code.line_number(step))
+        stand_in = code.standing[step] = standing(code.code, code.offsets[step], code.line_number(step))
     return Place(stand_in, frame.globals)
-
-
-def _standing(code: types.CodeType, offset: int, line: int) -> types.CodeType:
-    """Code that calls its first constant, at one position of ``code``."""
-    positions = list(code.co_positions())
-    at = positions[offset // 2] if offset // 2 < len(positions) else (line, line, None, None)
-    table, before = b"", code.co_firstlineno
-    for start in range(0, len(CALLING.co_code) // 2, 8):
-        table += _location(min(8, len(CALLING.co_code) // 2 - start), at, before, line)
-        before = line
-    return CALLING.replace(
-        co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname,
-        co_firstlineno=code.co_firstlineno, co_linetable=table,
-    )  # fmt: skip
-
-
-def _location(units: int, at: tuple[int | None, ...], before: int, line: int) -> bytes:
-    """One entry of a table of locations: ``units`` of code at ``line``, after those at line ``before``."""
-    _, end, column, end_column = at
-    delta = line - before
-    parts, form = [delta << 1 if delta >= 0 else -delta << 1 | 1], 13
-    if end is not None and column is not None and end_column is not None and end >= line:
-        parts, form = [*parts, end - line, column + 1, end_column + 1], 14
-    return bytes((0x80 | form << 3 | units - 1,)) + b"".join(map(_varint, parts))
-
-
-def _varint(value: int) -> bytes:
-    parts = []
-    while value > 63:
-        parts.append(0x40 | value & 63)
-        value >>= 6
-    return bytes((*parts, value))
-
-
-def _calling() -> types.CodeType:
-    """Code that calls its first constant and gives what that gives."""
-    code = compile("f()", "", "eval")
-    body = bytearray(code.co_code)
-    for place in range(0, len(body), 2):
-        if body[place] == dis.opmap["LOAD_NAME"]:
-            body[place] = dis.opmap["LOAD_CONST"]
-    return code.replace(co_code=bytes(body), co_names=(), co_consts=(None,))
-
-
-CALLING = _calling()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import gc
 import types
 import weakref
 
@@ -17,7 +15,8 @@ from framefuse.capture.recording.recipe import by_identity
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir.facts import Source
 from framefuse.ir.own_class import is_a
-from framefuse.ir.values import Arguments, Function, Keywords, Value
+from framefuse.ir.repeated_calls import Repeated, is_cached
+from framefuse.ir.values import Arguments, Keywords, Value
 
 # Cached functions of libraries that read nothing but their arguments, and whose results nobody changes.
 PURE = frozenset(
@@ -25,53 +24,7 @@ PURE = frozenset(
     for name in ("_prepare_transformation_recipe", "_reconstruct_from_shape_uncached", "_compactify_pattern_for_einsum")
 ) | {("einops.packing", "analyze_pattern")}
 
-
-class Repeated:
-    """A call of native code that is made whenever the attribute ``value`` is read, and runs nothing of the program's:
-    guards are asked before the program runs, and in an order of their own.
-    """
-
-    __slots__ = ("args", "function", "kept", "key", "kwargs")
-
-    def __init__(self, function: Function, args: Arguments, kwargs: Keywords) -> None:
-        self.function = function
-        self.args = args
-        self.kwargs = kwargs
-        self.kept: dict[Value, Value] | None = None
-        self.key: Value = None
-        if _is_cached(function):
-            self.kept, self.key = _kept(function, args, kwargs)
-
-    @property
-    def lacks(self) -> bool:
-        """Whether a cache would have to run its function for the call."""
-        return self.kept is not None and self.key not in self.kept
-
-    @property
-    def value(self) -> Value:
-        """What the call gives now; ``MISSING``, for which no fact holds, where a cache would have to run its function:
-        the call is recorded anew, which runs it where the program does.
-        """
-        if self.lacks:
-            return MISSING
-        return self.function(*self.args, **self.kwargs)
-
-
-def _is_cached(function: Function) -> bool:
-    return type(function) is functools._lru_cache_wrapper
-
-
-def _kept(function: Value, args: Arguments, kwargs: Keywords) -> tuple[dict[Value, Value], Value]:
-    """What a cache keeps, and under which key the result of a call, as ``functools`` in C makes it. No public call
-    tells it; with another CPython's layout or key the cache would seem to keep nothing, and each call be recorded.
-    """
-    kept, _, mark = gc.get_referents(function)[-6:-3]
-    typed = function.cache_parameters()["typed"]
-    if not typed and not kwargs:
-        return kept, args[0] if len(args) == 1 and type(args[0]) in (int, str) else args
-    given = (*args, *kwargs.values())
-    key = (*args, *((mark,) if kwargs else ()), *(part for item in kwargs.items() for part in item))
-    return kept, (*key, *map(type, given)) if typed else key
+LOGGING = ("logging", "transformers.utils.logging", "diffusers.utils.logging")
 
 
 def is_repeatable(target: Value, args: Arguments, kwargs: Keywords, sources: Sources) -> bool:
@@ -82,7 +35,7 @@ def is_repeatable(target: Value, args: Arguments, kwargs: Keywords, sources: Sou
     that it is about, so that a weak reference may give a tensor, which is known by its place, what is ``known`` by
     another place, or nothing.
     """
-    if type(target) is not weakref.ReferenceType and not _is_cached(target):
+    if type(target) is not weakref.ReferenceType and not is_cached(target):
         return False
     source = sources.source_of(target)
     if source is not None and source.is_argument and sources.resumed:
@@ -101,10 +54,19 @@ def _wraps_method(source: Source) -> bool:
     return source.kind == "cell" and source.base is not None and source.base.kind == "attr"
 
 
+def says_once(target: Value) -> bool:
+    """Whether this is a cached function of a logging module, such as transformers' ``warning_once``: another process
+    has to say it again.
+    """
+    if not is_cached(target):
+        return False
+    return getattr(target.__wrapped__, "__module__", "") in LOGGING and target.__name__.endswith("_once")
+
+
 def is_pure(target: Value) -> bool:
     """Whether a cached function gives the same for the same arguments, so that no fact need hold what it gave."""
     function = getattr(target, "__wrapped__", None)
-    if not _is_cached(target) or type(function) is not types.FunctionType:
+    if not is_cached(target) or type(function) is not types.FunctionType:
         return False
     return (function.__module__, function.__name__) in PURE
 

@@ -8,13 +8,16 @@ a fact, which guards check.
 from __future__ import annotations
 
 import contextvars
+import dataclasses
 import enum
 import functools
 import hashlib
+import io
 import marshal
 import operator
 import re
 import types
+import weakref
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 
@@ -35,8 +38,8 @@ NATIVE = (
 )  # fmt: skip
 # What lies on a class and is no part of what it does, or is made as it is used.
 ASIDE = frozenset(("__dict__", "__weakref__", "__slotnames__", "_abc_impl", "__annotations__"))
-# Objects of C whose state facts describe, though it lies in no dict.
-WATCHED = frozenset((types.MethodType,))
+# Objects whose state facts describe, though it lies in no dict, or of which a recording reads no more than the class.
+WATCHED = frozenset((types.MethodType, weakref.ReferenceType, dataclasses.Field, io.TextIOWrapper))
 SIZE = 16  # bytes of a digest
 _first = operator.itemgetter(0)
 _place = functools.lru_cache(own_place)
@@ -119,6 +122,8 @@ class Descriptions:
             return ("property", self._part(value.fget), self._part(value.fset), self._part(value.fdel))
         if kind is functools.cached_property:
             return ("cached", self._part(value.func))
+        if kind is functools._lru_cache_wrapper:
+            return ("cache", self._part(vars(value).get("__wrapped__")))
         if kind in (types.GenericAlias, types.UnionType):
             return ("alias", self._part(getattr(value, "__origin__", None)), *map(self._part, value.__args__))
         if kind is re.Pattern:

@@ -28,7 +28,7 @@ WITHIN: dict[str, tuple[type, ...]] = {
     "fget": (property,),
     "fset": (property,),
     "func": (functools.cached_property,),
-    "__wrapped__": (types.FunctionType,),
+    "__wrapped__": (types.FunctionType, functools._lru_cache_wrapper),
 }
 HOLDERS: tuple[tuple[str, ...], ...] = ((), ("__func__",), ("fget",), ("fset",), ("func",))
 STEPS = tuple((*first, *["__wrapped__"] * deep) for deep in range(4) for first in HOLDERS)
@@ -109,7 +109,7 @@ def _candidates(value: Value) -> list[Name]:
         return [("at", "sys", "modules")]
     if value is torch.default_generator:
         return [("at", "torch", "default_generator")]
-    if is_a(value, (type, types.FunctionType)):
+    if is_a(value, (type, types.FunctionType, functools._lru_cache_wrapper)):
         module, path = value.__module__, value.__qualname__
         if not is_a(module, str) or "<" in path:
             return []

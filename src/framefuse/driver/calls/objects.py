@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import types
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+import torch
+
+from framefuse import _native
 from framefuse.capture.facts.functions import stand_in, stands_for_globals
 from framefuse.driver.calls.descriptions import ATOMS
 from framefuse.driver.calls.naming import Name, found, name_of
@@ -18,12 +22,21 @@ from framefuse.guards.changes import value_at
 from framefuse.guards.source_nodes import MISSING
 from framefuse.ir.classes import immutable
 from framefuse.ir.facts import Fact, Source
+from framefuse.ir.late_imports import later
 from framefuse.ir.own_class import is_a
+from framefuse.ir.repeated_calls import Repeated
 from framefuse.ir.source import Site
 from framefuse.ir.values import Arguments, Value
 
+if TYPE_CHECKING:
+    from framefuse.capture.program.callers import from_places, places_of
+else:  # few calls say anything
+    from_places = later("framefuse.capture.program.callers", "from_places")
+    places_of = later("framefuse.capture.program.callers", "places_of")
+
 SINGLE: tuple[Value, ...] = (None, True, False, Ellipsis)
 
+SEQUENCES: tuple[Value, ...] = (tuple, torch.Size)  # of arguments that guards hold to what they are
 NOWHERE = -1  # the step of a site of another recording, at which nothing is learnt
 # Attributes of functions, by the types of what they hold.
 OF_FUNCTIONS: dict[Value, str] = {
@@ -31,7 +44,10 @@ OF_FUNCTIONS: dict[Value, str] = {
 }  # fmt: skip
 # How an object is found: "entry"; "at", "module", "function", "getter", "member" or "owner" and a name; "globals" and a
 # module; "place" and a source; "type", "code", "annotations", "dict", "defaults" or "kwdefaults" and the source of what
-# has it; "field", the number of a dataclass and the name of its field.
+# has it; "field", the number of a dataclass and the name of its field; "on", the number of a class and the name under
+# which the object lies on it; "class", the number of an object of it; "slot", the source of an object and the name of
+# the slot. Made anew are "repeated", a call that guards make, and "said" and "once", calls as frames
+# at places of the program would make them.
 How = tuple[Value, ...]
 # A source: its kind, the number of its base or -1, what its key is ("atom", "object", "source"), and that.
 Step = tuple[str, int, str, Value]
@@ -61,7 +77,11 @@ class Writing:
         self._types: dict[int, Source] = {}
         self._defaults: dict[int, tuple[str, Source]] = {}
         self._fields: dict[int, tuple[type, str]] = {}  # of dataclasses, which know no class
+        self._classes: dict[type, None] = {}  # that facts name, in their order
+        self._on_classes: dict[int, tuple[type, str]] | None = None
         for fact in facts:
+            if fact.kind in ("is", "type") and is_a(fact.value, type):
+                self._classes.update(dict.fromkeys(fact.value.__mro__))
             if fact.kind == "is":
                 self._places.setdefault(id(fact.value), fact.source)
                 if is_a(fact.value, type):
@@ -137,10 +157,13 @@ class Writing:
         if value is self.entry:
             return ("entry",)
         if type(value) is types.FunctionType and stands_for_globals(value):
-            name = value.__globals__.get("__name__")
-            if is_a(name, str) and found(("globals", name)) is value.__globals__:
-                return ("globals", name)
-            raise Unstorable("the variables of what is no module")
+            return ("globals", _module_of(value.__globals__))
+        if type(value) is Repeated:
+            given = [(name, self._argument(each)) for name, each in value.kwargs.items()]
+            return ("repeated", self.object(value.function), [self._argument(each) for each in value.args], given)
+        said = places_of(value)
+        if said is not None:
+            return (said[0], [(shown, _module_of(variables)) for shown, variables in said[1]])
         name = name_of(value)
         if name is not None:
             return name
@@ -160,7 +183,27 @@ class Writing:
         if id(value) in self._fields:
             holder_of, field = self._fields[id(value)]
             return ("field", self.object(holder_of), field)
+        holder_at = place.base if place is not None and place.kind == "getattr" else None
+        if place is not None and holder_at is not None and not _computed(holder_at):
+            return ("slot", self.source(holder_at), place.key)
+        of = next((number for number, each in enumerate(self.objects) if type(each) is value), None)
+        if of is not None:
+            return ("class", of)
+        if self._on_classes is None:
+            members = [(kind, *each) for kind in self._classes for each in vars(kind).items()]
+            self._on_classes = {id(held): (kind, name) for kind, name, held in reversed(members)}
+        if id(value) in self._on_classes:
+            holding, member = self._on_classes[id(value)]
+            return ("on", self.object(holding), member)
         raise Unstorable(f"no way to {value!r:.80}")
+
+    def _argument(self, value: Value) -> tuple[str, Value]:
+        """An argument of a call that guards make."""
+        if atomic(value):
+            return "atom", value
+        if type(value) in SEQUENCES:
+            return type(value).__name__, [self._argument(part) for part in value]
+        return "object", self.object(value)
 
     def _owner(self, place: Source) -> Name:
         """What an extension's function is bound to, by the name of the function in its module."""
@@ -229,6 +272,14 @@ class Reading:
             raise LookupError(str(source))
         return held
 
+    def _argument(self, sort: str, value: Value) -> Value:
+        if sort == "atom":
+            return value
+        if sort == "object":
+            return self.object(value)
+        kind = next(kind for kind in SEQUENCES if kind.__name__ == sort)
+        return kind([self._argument(*each) for each in value])
+
     def _find(self, how: str, *parts: Value) -> Value:
         if how == "entry":
             return self.entry
@@ -236,6 +287,22 @@ class Reading:
             return stand_in(found(("globals", parts[0])))
         if how == "field":
             return _fields_of(self.object(parts[0]))[parts[1]]
+        if how == "on":
+            return type.__getattribute__(self.object(parts[0]), "__dict__")[parts[1]]
+        if how == "class":
+            return type(self.object(parts[0]))
+        if how == "slot":
+            holder = self.value(self.source(parts[0]))
+            slot = _native.type_lookup(type(holder), parts[1])
+            if type(slot) is not types.MemberDescriptorType:  # another's may be computed
+                raise LookupError("the attribute is no slot")
+            return slot.__get__(holder)
+        if how == "repeated":
+            function, args, kwargs = parts
+            given = {name: self._argument(*each) for name, each in kwargs}
+            return Repeated(self.object(function), tuple([self._argument(*each) for each in args]), given)
+        if how in ("said", "once"):
+            return from_places(how, [(shown, found(("globals", name))) for shown, name in parts[0]])
         if how in ("place", "type", "code", "annotations", "dict", "defaults", "kwdefaults"):
             held = self.value(self.source(parts[0]))
             if how == "place":
@@ -244,6 +311,14 @@ class Reading:
                 raise LookupError("the attribute of no function")
             return type(held) if how == "type" else getattr(held, f"__{how}__")
         return found((how, *parts))
+
+
+def _module_of(variables: dict[str, Value]) -> str:
+    """The name of the module that has these variables."""
+    name = variables.get("__name__")
+    if is_a(name, str) and found(("globals", name)) is variables:
+        return str(name)
+    raise Unstorable("the variables of what is no module")
 
 
 def _fields_of(kind: type) -> dict[str, Value]:

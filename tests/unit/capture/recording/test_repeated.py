@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 import framefuse
-from framefuse.capture.program.markers import MISSING
-from framefuse.capture.recording.repeated import Repeated
+from framefuse.ir.repeated_calls import NOTHING, Repeated
 
 
 def compiled(function):
@@ -49,11 +48,11 @@ def test_a_cached_function_is_called_again_and_runs_once():
 def test_what_a_cache_keeps_is_known_without_a_call(size, typed, args, kwargs):
     cached = functools.lru_cache(size, typed)(lambda *args, **kwargs: (args, kwargs))
     call = Repeated(cached, args, kwargs)
-    assert call.value is MISSING and cached.cache_info().misses == 0
+    assert call.value is NOTHING and cached.cache_info().misses == 0
     made = cached(*args, **kwargs)
     assert call.value is made
     cached.cache_clear()
-    assert call.value is MISSING and cached.cache_info().misses == 0
+    assert call.value is NOTHING and cached.cache_info().misses == 0
 
 
 def test_what_a_cached_body_wrote_is_read_afresh():
