@@ -336,6 +336,11 @@ class Builder:
         shape = node.shape[:-1]
         return self.make("diagonal", (node,), (), node.dtype, shape)
 
+    def windows(self, node: Node, axis: int, places: Expr, size: int, step: int) -> Node:
+        """Windows of ``size`` elements along an axis, at so many places; the caller proved them in bounds."""
+        shape = (*node.shape[:axis], places, *node.shape[axis + 1 :], expr(size))
+        return self.make("windows", (node,), (("axis", axis), ("step", step)), node.dtype, shape)
+
     def slice(self, node: Node, starts: Sequence[Size], steps: Sequence[int], shape: Sequence[Size]) -> Node:
         """``shape[i]`` elements of axis ``i`` from ``starts[i]`` on, every ``steps[i]``-th; the caller proved them in
         bounds.

@@ -28,6 +28,7 @@ UNFOLDED_SIDE = 16  # points of a window along each side up to which a kernel co
 # Blocks of a window that a CPU's kernel joins, and of one with blocks of so many elements; measured on AVX-512, in
 # eager's speed: 400 elements every 160 (5 of 80) 0.5 by the library. On a GPU as many as a cat may have, over memory
 # (H100: 400 every 160 0.57, now 1.56, with gradients 2.9; 16 every 1 1.85 and 2.7; 64 every 1 with gradients 0.18).
+# Windows of more blocks a CPU's kernel reads each for itself.
 WINDOW_BLOCKS, WINDOW_LONG_BLOCKS, WINDOW_LONG_BLOCK = 4, 16, 8
 BETWEEN_DEEP = 12  # values one in the other that are computed at the elements between those that are read, too
 ARGUMENT_NEAR = 4  # elements from one to the next up to which a kernel is written for that distance: vectors take all

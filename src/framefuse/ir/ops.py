@@ -191,6 +191,8 @@ def _views() -> Iterable[Op]:
     yield row("permute", ("axes",), "a.permute(axes)", "permute(g)")
     # result[..., i] is operand[..., i, i]; the last two dimensions of the operand are of one size
     yield row("diagonal", (), "a.diagonal(0, -2, -1)", "on_diagonal(g)")
+    # along a further last axis the elements of windows over axis ``axis``, each ``step`` elements behind the last one
+    yield row("windows", ("axis", "step"), "a.unfold(axis, shape[-1], step)", "windows_backward(g)")
     # one start, length (the shape) and step (int, not 0) per axis; start is Expr; steps may be negative (flip)
     yield row("slice", ("starts", "steps"), "a[slices]", "slice_backward(g)")
     # constant padding: attr before (one Expr per axis, >= 0), value; the rest of the shape is after

@@ -138,6 +138,8 @@ SHAPES: dict[str, Callable[[Node, list[tuple[int, ...]], tuple[int, ...]], bool]
     "reshape": lambda node, given, mine: product(given[0]) is product(mine),
     "permute": lambda node, given, mine: mine == tuple(given[0][axis] for axis in node.attr("axes")),
     "diagonal": lambda node, given, mine: given[0] == (*mine, mine[-1]),
+    "windows": lambda node, given, mine: (*mine[: node.attr("axis")], *mine[node.attr("axis") + 1 : -1])
+    == (*given[0][: node.attr("axis")], *given[0][node.attr("axis") + 1 :]),
     "slice": _slice_fits,
     "pad": lambda node, given, mine: len(node.attr("before")) == len(mine) == len(given[0]),
     "cat": _cat_fits,

@@ -65,7 +65,7 @@ def _read_whole(lo: Builder, node: Node) -> Iterator[tuple[Node, Sizes]]:
         (operand,) = node.inputs
         inner = (ONE,) * (len(node.shape) - len(operand.shape)) + operand.shape
         yield operand, _may_be_zero(lo, [size for size, own in zip(node.shape, inner, strict=True) if own is not size])
-    elif node.op not in ("slice", "diagonal") or node.shape == node.inputs[0].shape:
+    elif node.op not in ("slice", "diagonal", "windows") or node.shape == node.inputs[0].shape:
         for operand in node.inputs:
             yield operand, frozenset()
 

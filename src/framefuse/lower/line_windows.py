@@ -1,4 +1,4 @@
-"""Windows along one dimension, as joined blocks of it that kernels read where they lie; others are the library's."""
+"""Windows along one dimension, which kernels read where they lie: as joined blocks of it, or each for itself."""
 
 from __future__ import annotations
 
@@ -31,14 +31,25 @@ def windows(lo: Lowering, input: Node, dimension: Value, size: Value, step: Valu
     # How a copy of what the library gave lies, its sizes of 1 may decide; another view of it is none.
     if input.op == "result" or not are_read(input, size, step):
         return Shapes(((*input.shape[:axis], places, *input.shape[axis + 1 :], expr(size)),))
-    return of_blocks(lo, input, axis, places, size, step)
+    return in_place(lo, input, axis, places, size, step)
 
 
 def are_read(input: Node, size: int, step: int) -> bool:
     """Whether kernels read windows of ``size`` elements where they lie, each ``step`` elements behind the last one."""
+    return bool(size and step) and (input.device == "cpu" or _are_few_blocks(input, size, step))
+
+
+def in_place(lo: Lowering, input: Node, axis: int, places: Expr, size: int, step: int) -> Node:
+    """Windows of ``size`` elements, each of which begins ``step`` elements behind the last one, along a last axis."""
+    joins, last = size // math.gcd(size, step) > 1, axis == len(input.shape) - 1
+    if _are_few_blocks(input, size, step) and (last or not joins or input.device != "cpu"):
+        return _of_blocks(lo, input, axis, places, size, step)
+    return lo.windows(input, axis, places, size, step)
+
+
+def _are_few_blocks(input: Node, size: int, step: int) -> bool:
+    """Whether a kernel reads one block of windows after the other, as pieces that are joined."""
     block = math.gcd(size, step)
-    if not size or not step:
-        return False
     if input.device == "cpu":
         long = block >= costs.WINDOW_LONG_BLOCK
         most = costs.WINDOW_LONG_BLOCKS if long else costs.WINDOW_BLOCKS if block == step else 0
@@ -65,10 +76,8 @@ def _lies_in_memory(node: Node) -> bool:
     return {base.op for base in bases} == {"input"} and len(bases) == 1
 
 
-def of_blocks(lo: Lowering, input: Node, axis: int, places: Expr, size: int, step: int) -> Node:
-    """Windows of ``size`` elements, each of which begins ``step`` elements behind the last one, along a last axis; they
-    are blocks of which windows have whole numbers, laid side by side.
-    """
+def _of_blocks(lo: Lowering, input: Node, axis: int, places: Expr, size: int, step: int) -> Node:
+    """Windows as blocks of which they have whole numbers, laid side by side."""
     block = math.gcd(size, step)
     pieces, step = size // block, step // block
     before, after, count = input.shape[:axis], input.shape[axis + 1 :], (places - 1) * step + pieces

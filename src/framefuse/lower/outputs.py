@@ -376,6 +376,9 @@ class Outputs:
             rows = list(range(len(here.shape)))
             if here.op == "permute" and list(here.attr("axes")) != rows:
                 return True
+            # where none of these is 1, a row-major tensor is a copy, whatever the others are
+            if here.op == "windows" and any(self.builder.size(s) == 1 for s in here.shape[here.attr("axis") + 1 :]):
+                return True
             if here.op == "input":
                 order = dense_order(self.builder.sizes(here.shape), self.builder.sizes(here.strides or ()))
                 if order is not None and list(order) != rows:

@@ -10,7 +10,7 @@ from framefuse.ir.numbers import Expr
 from framefuse.ir.strides import dense_order, dense_strides
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
-from framefuse.lower.line_windows import are_read, of_blocks
+from framefuse.lower.line_windows import are_read, in_place
 from framefuse.lower.rules import Unsupported, rule
 
 WHY = "how a view lies in its memory"
@@ -70,7 +70,7 @@ def _cut(lo: Lowering, line: Node, steps: Sequence[tuple[Expr, Expr]]) -> Node:
         if reach.constant is None or step.constant is None or not are_read(line, reach.constant, step.constant):
             raise Unsupported("rows that overlap")
         lo.require("<=", (count - 1) * step + reach, length, WHY)
-        return _cut(lo, of_blocks(lo, line, axis, count, reach.constant, step.constant), rest)
+        return _cut(lo, in_place(lo, line, axis, count, reach.constant, step.constant), rest)
     lo.require("<=", count * step, length, WHY)
     whole = lo.narrow(line, axis, ZERO, count * step)
     return _cut(lo, lo.reshape(whole, (*front, count, step)), rest)

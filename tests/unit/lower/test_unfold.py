@@ -1,4 +1,4 @@
-"""Windows along a dimension: of a few blocks they are joined by kernels, others are eager's; gradients too."""
+"""Windows along a dimension, of few blocks and of many: kernels read them where they lie; gradients too."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ def lying(tensor):
     return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
 
 
-WINDOWS = [(4, 4), (4, 2), (3, 1), (4, 1), (5, 2), (1, 1), (2, 3), (8, 1), (6, 6)]
+WINDOWS = [(4, 4), (4, 2), (3, 1), (4, 1), (5, 2), (1, 1), (2, 3), (8, 1), (6, 6), (7, 1), (7, 3)]
 
 
 @pytest.mark.parametrize(("size", "step"), WINDOWS)
@@ -54,6 +54,27 @@ def test_windows_of_long_blocks_are_kernels(size, step):
     assert fast.hits >= 3
     items = [item for product in compiled_function(fast).products for item in product.stages.code.schedule.items]
     assert all(item.node.attr("name") != "unfold" for item in items if isinstance(item, RunCall))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
+@pytest.mark.parametrize(("size", "step"), [(12, 1), (9, 2), (20, 3)])
+@pytest.mark.parametrize("computed", [False, True])
+def test_windows_that_are_reduced_are_read_where_they_lie(size, step, dtype, computed):
+    def program(x):
+        windows = (x * 2 + 1 if computed else x).unfold(1, size, step)
+        return windows.sum(-1), windows.amax(-1), windows.unfold(1, 2, 1).amin((-1, -2))
+
+    fast = framefuse.compile(program)
+    for shape in ((2, 40), (2, 40), (3, 51), (1, 30)):
+        x = torch.randint(-9, 9, shape).to(dtype).requires_grad_(dtype.is_floating_point)
+        ours, theirs = fast(x), program(x)
+        torch.testing.assert_close(ours, theirs)
+        if x.requires_grad:
+            mine, yours = (torch.autograd.grad(sum(p.float().sum() for p in each), x)[0] for each in (ours, theirs))
+            torch.testing.assert_close(mine, yours, rtol=2e-2, atol=2e-2)
+    assert fast.hits >= 2
+    items = [item for product in compiled_function(fast).products for item in product.stages.code.schedule.items]
+    assert not any(isinstance(item, RunCall) for item in items)
 
 
 def test_patches_are_views_and_written_through():

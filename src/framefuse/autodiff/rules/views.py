@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from framefuse.autodiff.library import call
 from framefuse.autodiff.registry import Gradient, Onto, vjp
+from framefuse.ir.backward_calls import windows_added
 from framefuse.ir.builder import ONE, ZERO, Builder, Shape, compute_dtype
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
@@ -59,6 +61,21 @@ def diagonal(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Seq
     hit = builder.pointwise("eq", *_places(builder, shape, starts[-1] - starts[-2], g.device))
     spread = builder.expand(builder.reshape(column, (*shape[:-1], ONE)), shape)
     return [Onto(source, builder.pointwise("where", hit, spread, builder.full(0, g.dtype, shape, g.device)))]
+
+
+@vjp("windows")
+def windows(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    """Windows lie in one another: each element's sum over those that it lies in, by torch where some are skipped."""
+    source, axis, size = node.inputs[0], node.attr("axis"), node.shape[-1].constant
+    assert size is not None
+    if node.attr("step") > 1:
+        return [call(builder, windows_added, (g, source.shape, axis, size, node.attr("step")), like=source)]
+    around = [expr(size - 1) if place == axis else ZERO for place in range(len(g.shape))]
+    wide = builder.pad(builder.cast(g, compute_dtype(g.dtype)), around, around, 0.0)
+    above = builder.windows(wide, axis, source.shape[axis], size, 1)  # the last window that has it comes first
+    turned = [*([ZERO] * len(g.shape)), expr(size - 1)], [*([1] * len(g.shape)), -1]
+    met = builder.diagonal(builder.slice(above, *turned, above.shape))
+    return [builder.cast(builder.reduce("sum", met, (len(g.shape) - 1,)), g.dtype)]
 
 
 def _places(builder: Builder, shape: Shape, offset: Expr, device: str) -> tuple[Node, Node]:

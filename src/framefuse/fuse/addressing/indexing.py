@@ -18,7 +18,7 @@ from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol
 
 Index = tuple[Expr, ...]
-MOVES = ("expand", "reshape", "permute", "slice", "diagonal")
+MOVES = ("expand", "reshape", "permute", "slice", "diagonal", "windows")
 
 
 class Split(Exception):
@@ -49,6 +49,9 @@ def operand_index(
         return tuple(position * step + start for position, start, step in zip(index, starts, steps, strict=True))
     if node.op == "diagonal":
         return (*index, index[-1])
+    if node.op == "windows":
+        axis, step, (*places, inside) = node.attr("axis"), node.attr("step"), index
+        return tuple(place * step + inside if number == axis else place for number, place in enumerate(places))
     if node.op == "expand":
         skipped = len(index) - len(source.shape)
         pairs = zip(index[skipped:], source.shape, node.shape[skipped:], strict=True)

@@ -113,6 +113,9 @@ def _of_operands(node: Node, orders: Mapping[Node, Order]) -> Order | None:
         inner = max(order[::-1].index(axis), order[::-1].index(axis + 1))  # counted from the innermost
         left = [place for place in order if place < axis or order[::-1].index(place) == inner]
         return tuple(min(place, axis) for place in left) if axis else None
+    if node.op == "windows":  # the elements of a window lie beside its places
+        behind = order.index(node.attr("axis")) + 1
+        return (*order[:behind], len(node.shape) - 1, *order[behind:])
     if node.op in ("slice", "pad") or (node.op == "expand" and len(node.shape) == len(first.shape)):
         return order
     if kind == "reduce":
