@@ -91,6 +91,13 @@ def writes_through_views_of_complex_numbers(compiled: Any) -> Iterator[Any]:
         yield f(*operands())
 
 
+@TABLE.trap(traces=1, hits=3)
+def numbers_that_are_no_integers(compiled: Any) -> Iterator[Any]:
+    f = compiled(lambda z, w: (z + 1.5, z * 0.5, z - float("inf"), (w + float("inf")).abs(), float("-inf") * w.real))
+    for _ in ROUNDS:
+        yield f(*operands())
+
+
 @TABLE.trap(traces=2, hits=2)
 def a_conjugate_gradient_comes_in(compiled: Any) -> Iterator[Any]:
     f = compiled(lambda z, w: torch.exp(z * w) / w)

@@ -241,7 +241,7 @@ class Builder:
         if isinstance(value, Expr) and value.constant is not None:
             value = value.constant
         if isinstance(value, (bool, int, float)):
-            value = bool(value) if dtype is BOOL else float(value) if dtype.is_float else int(value)
+            value = bool(value) if dtype is BOOL else int(value) if dtype.is_integral else float(value)
         return self.make("full", (), (("value", value),), dtype, shape, device=device)
 
     def iota(self, start: Scalar, step: Scalar, dtype: DType, length: Expr, device: str | None = None) -> Node:
