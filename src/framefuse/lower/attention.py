@@ -9,7 +9,7 @@ import math
 from framefuse.ir.builder import ONE, ZERO, Shape
 from framefuse.ir.dtypes import BOOL, FLOAT32
 from framefuse.ir.graph import Node
-from framefuse.ir.numbers import Real, constant_real
+from framefuse.ir.numbers import Real, constant_real, expr
 from framefuse.ir.values import Value
 from framefuse.lower import element as e
 from framefuse.lower.context import Lowering
@@ -36,6 +36,26 @@ def scaled_dot_product_attention(
             key, value = (_shared(lo, each, query) for each in (key, value))
         return _by_products(lo, query, key, value, attn_mask, dropout_p, is_causal, scale, shape)
     return Shapes((shape,))
+
+
+@rule("_transformer_encoder_layer_fwd")
+def encoder_layer(lo: Lowering, src: Node, *args: Value, **kwargs: Value) -> Lowered:
+    """A layer that torch computes at once where no gradient is asked for."""
+    return Shapes((src.shape,))
+
+
+@rule("_native_multi_head_attention")
+def native_attention(
+    lo: Lowering, query: Node, key: Node, value: Node, embed_dim: Value, num_head: Value, qkv_weight: Node,
+    qkv_bias: Node, proj_weight: Node, proj_bias: Node, mask: Value = None, need_weights: bool = True,
+    average_attn_weights: bool = True, mask_type: Value = None,
+) -> Lowered:  # fmt: skip
+    """The same of attention alone."""
+    if not need_weights:
+        return Shapes((query.shape,))
+    batch, rows, _ = query.shape
+    heads = () if average_attn_weights else (expr(num_head),)
+    return Shapes((query.shape, (batch, *heads, rows, key.shape[1])))
 
 
 def _by_products(

@@ -1,5 +1,7 @@
 """Library calls whose result sizes follow from the operands' sizes: one trace serves other sizes."""
 
+import functools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -48,6 +50,34 @@ def of_matrices(x):
     solved = torch.linalg.solve(square, x) @ x.mT, torch.cholesky_solve(x, factor).reshape(x.shape) + 1
     alike = torch.linalg.inv(square) @ x, (q @ r).reshape(-1), torch.linalg.pinv(x).mT @ x.mT
     return *solved, *alike, values.sum(-1) * torch.logdet(square), torch.linalg.eigvalsh(square).reshape(-1, 1) + 1
+
+
+def of_fused_layers():
+    """What torch takes in evaluation instead of a layer, or of attention alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 1
+        for settings in ({}, {"need_weights": False}, {"average_attn_weights": False}):
+            yield functools.partial(torch.nn.MultiheadAttention(16, 2, batch_first=True).eval(), **settings), 3
+        yield torch.nn.Transformer(16, 2, 1, 1, 32, batch_first=True), 2
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("called, count", list(of_fused_layers()))
+def test_fused_layers_of_torch_are_read_by_what_follows(called, count):
+    if isinstance(called, torch.nn.Module):
+        called.eval()
+
+    def f(*inputs):
+        found = called(*inputs)
+        return [y.view(y.shape[0], -1) * 2 for y in (found if type(found) is tuple else (found,)) if y is not None]
+
+    fast = framefuse.compile(f, fullgraph=True)
+    for batch, rows in ((2, 5), (3, 5), (3, 7), (4, 6)):
+        x = torch.randn(batch, rows, 16)
+        inputs = (x,) if count == 1 else (x,) * 3 if count == 3 else (x, torch.randn(batch, 4, 16))
+        torch.testing.assert_close(fast(*inputs), f(*inputs))
+    assert fast.__framefuse__.dispatch.hits >= 2, fast.__framefuse__.reasons
 
 
 @pytest.mark.parametrize("function", [patches, folded, windows, listed, counted, areas, of_numbers])

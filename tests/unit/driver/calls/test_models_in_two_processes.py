@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[4]
 SCRIPT = Path(__file__).with_name("models_in_a_process.py")
 # Of transformers, our own, and layers whose recordings look at what others do not: caches that say a thing
 # once, validators of fields, weak references.
-NAMES = ("bart", "mamba", "mlp", "lstm", "gru")
+NAMES = ("bart", "mamba", "mlp", "lstm", "gru", "transformer")
 
 
 def run(folder):
