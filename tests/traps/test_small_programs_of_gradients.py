@@ -693,6 +693,26 @@ def second_derivatives_of_adaptive_means(compiled):
 
 
 @ROWS.program
+def gradients_of_norms_by_kept_statistics(compiled):
+    """They require grad, though the input takes no part in them; what stands before has none of theirs."""
+    for net in (
+        nn.BatchNorm1d(3, affine=False),
+        nn.InstanceNorm1d(3, track_running_stats=True),
+        nn.BatchNorm1d(3),
+        nn.Sequential(nn.Conv1d(3, 3, 1), nn.BatchNorm1d(3, affine=False), nn.Tanh()),
+        nn.Sequential(nn.Conv1d(3, 3, 1), nn.BatchNorm1d(3, affine=False)),
+    ):
+        fast = compiled(net.eval())
+        for i in range(3):
+            x = draw(i, 2, 3, 4, grad=True)
+            (slope,) = torch.autograd.grad(fast(x).sum(), x, create_graph=True)
+            yield slope
+            net.zero_grad()
+            slope.square().sum().backward()
+            yield x.grad, [parameter.grad for parameter in net.parameters()]
+
+
+@ROWS.program
 def gradients_of_gradients_of_one_element(compiled):
     """They lead on to the element, by zeros."""
     for function in (lambda x: F.log_softmax(x, -1), lambda x: x.softmax(-1)):

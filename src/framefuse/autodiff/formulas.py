@@ -77,6 +77,8 @@ class Formula:
             return nodes[0].inputs[0]
         if op == "beside":  # the first operand; the others get zeros for a gradient, as from eager's own kernels
             return self.builder.derived(nodes[0], "replaced", nodes)
+        if op == "unmoved":  # nothing, from such as take no part
+            return self.builder.derived(nodes[0], "unmoved", nodes)
         if op == "fixed":  # of which the slope is nothing, where rounding would make it next to nothing
             return self.builder.detach(nodes[0])
         if op == "anew":  # what eager does not save: it computes it once more from the operands

@@ -158,6 +158,7 @@ def batch_norm(
         product = a * s
         return (product + b).derived("shifted", product, b)
 
+    input = lo.derived(input, "unheard", (input,))
     node = lo.compute(normalised, lo.cast(input, inner), lo.along(scale, 1, rank), lo.along(shift, 1, rank))
     return lo.cast(node, input.dtype)
 

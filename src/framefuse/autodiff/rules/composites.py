@@ -19,7 +19,8 @@ from framefuse.ir.values import Value
 
 # One formula for each operand a b c, over these, the result r, the gradient g and the parameters p q s. The sources
 # are the backward kernels of ATen (native/cpu/Activation.cpp, BinaryOpsKernel.cpp) and derivatives.yaml, in which side
-# NaN takes as well. ``beside`` is its first operand, and leads to the others with zeros. A sixth is a float32 there.
+# NaN takes as well. ``beside`` is its first operand, and leads to the others with zeros, ``unmoved`` with nothing. A
+# sixth is a float32 there.
 GELU_INNER = "mul(0.7978845608028654, add(a, mul(0.044715, mul(a, mul(a, a)))))"
 GELU_TANH = f"tanh({GELU_INNER})"
 GELU_SLOPE = "mul(0.7978845608028654, add(1.0, mul(0.134145, mul(a, a))))"
@@ -70,6 +71,8 @@ FORMULAS: dict[str, tuple[str | None, ...]] = {
     "shifted": ("g", "beside(g, a)"),
     # eager's gradient leads to the operand, of which it does not depend
     "aside": ("beside(g, a)",),
+    # it requires grad where the operand does, to which nothing comes
+    "unheard": ("unmoved(g, a)",),
     "straight": ("g",),
     "kept": ("g",),
     "anew": ("g",),
@@ -78,6 +81,7 @@ FORMULAS: dict[str, tuple[str | None, ...]] = {
     "replaced": ("g", "zero"),
     "nothing": ("zero", "zero", "zero"),
     "undefined": (None, None, None),
+    "unmoved": ("g", None),
 }  # fmt: skip
 
 
@@ -98,7 +102,7 @@ INF, NAN = float("inf"), float("nan")
 HARDSIGMOID = _formula_rule(("where(bit_and(gt(a, -3.0), lt(a, 3.0)), mul(g, 0.1666666716337204), zero)",))
 # Rules that are about more nodes where gradients are differentiated again.
 ZEROS = ("nothing", "replaced")  # of which an operand gets zeros, which lead on where they are differentiated again
-ASIDE = ("shifted", "aside", "max_pool", "average_pool")
+ASIDE = ("shifted", "aside", "unheard", "max_pool", "average_pool")
 DERIVED.update({name: _formula_rule(texts) for name, texts in FORMULAS.items()})
 
 
