@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from framefuse.fuse.grouping.library_items import part_of
 from framefuse.ir.plan import CallStep, Plan, Template
+from framefuse.ir.wrapped_calls import part_of
 
 FIRST, LAST = -(2**63), 2**63 - 1  # the ends of a slice that names none
 PARTS = {"real": 0, "imag": 1}  # of complex numbers: attributes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -197,6 +197,11 @@ class Draw:
 def element_on(tensor: torch.Tensor, device: str) -> torch.Tensor:
     """The one element of a tensor of the CPU in a tensor on ``device``; nothing waits for that device."""
     return torch.full((), tensor.item(), dtype=tensor.dtype, device=device)
+
+
+def part_of(base: torch.Tensor, sizes: Sequence[int], strides: Sequence[int], offset: int) -> torch.Tensor:
+    """A view of a tensor's memory from an ``offset`` on, which counts from where the tensor begins."""
+    return base.as_strided(sizes, strides, base.storage_offset() + offset)
 
 
 KINDS = ("cpu", "cuda")  # the device types whose autocast calls tell

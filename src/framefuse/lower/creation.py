@@ -150,6 +150,9 @@ def arange(lo: Lowering, start: Value, end: Value = None, step: Value = 1, **opt
     whole = all(isinstance(value, (int, Expr)) for value in numbers)
     kind = row(options["dtype"]) if options.get("dtype") is not None else INT64 if whole else lo.default
     place = _place(lo, options.get("device"), options.get("layout"))
+    if isinstance(start, (int, Expr)) and not {type(start), type(end)}.isdisjoint((Expr,)):
+        end, step = (_as_whole(value) for value in (end, step))  # as transformers count down by -1.0
+        whole = all(isinstance(value, (int, Expr)) for value in (end, step))
     if whole and isinstance(step, int) and step != 0:
         length = -((expr(start) - expr(end)) // step) if step > 0 else -((expr(end) - expr(start)) // -step)
         if length.constant is None:
@@ -159,6 +162,10 @@ def arange(lo: Lowering, start: Value, end: Value = None, step: Value = 1, **opt
     if any(isinstance(value, (Expr, Real)) for value in numbers):
         raise Unsupported("a run-time fraction")
     return lo.iota(float(start), float(step), kind, expr(math.ceil((end - start) / step)), place)
+
+
+def _as_whole(value: Value) -> Value:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def positions(lo: Lowering, shape: Shape, axis: int, device: str) -> Node:

@@ -43,6 +43,12 @@ def of_numbers(x):
     return *few, *many, torch.tensor([True, False]) | (x.sum() > 0)
 
 
+def counted_down(x):
+    count = x.shape[-1]
+    down = torch.arange(count, -count, -1.0), torch.arange(0, count, 2.0, dtype=torch.int64)
+    return [each.view(1, -1) * 2 for each in (*down, torch.arange(1, count, 3.0))]
+
+
 def of_matrices(x):
     square = x @ x.mT + torch.eye(x.shape[-2])
     q, r = torch.linalg.qr(x)
@@ -80,7 +86,7 @@ def test_fused_layers_of_torch_are_read_by_what_follows(called, count):
     assert fast.__framefuse__.dispatch.hits >= 2, fast.__framefuse__.reasons
 
 
-@pytest.mark.parametrize("function", [patches, folded, windows, listed, counted, areas, of_numbers])
+@pytest.mark.parametrize("function", [patches, folded, windows, listed, counted, areas, of_numbers, counted_down])
 def test_other_sizes(function):
     fast = framefuse.compile(function, fullgraph=True)
     state = fast.__framefuse__

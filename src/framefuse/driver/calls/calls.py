@@ -33,6 +33,7 @@ from framefuse.options import Options
 
 logger = logging.getLogger("framefuse.cache")
 PROCESS = DiskCache(Path(platformdirs.user_cache_dir("framefuse")) / "calls")
+FOUND_BY_PLACE = ("place", "slot", "on")
 CHANGING = (list, dict, set, bytearray)
 
 
@@ -111,7 +112,7 @@ def call_of(function: Function, args: Arguments, kwargs: Keywords, options: Opti
 
 
 def _named(objects: Sequence[Value], hows: Sequence[How]) -> list[tuple[Value, bool]]:
-    return [(value, how[0] != "place") for value, how in zip(objects, hows, strict=True)]
+    return [(value, how[0] not in FOUND_BY_PLACE) for value, how in zip(objects, hows, strict=True)]
 
 
 def _keep(

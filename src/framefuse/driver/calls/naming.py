@@ -11,6 +11,7 @@ import functools
 import importlib
 import sys
 import types
+from collections.abc import Iterable, Iterator
 
 import torch
 
@@ -95,11 +96,24 @@ def _at(parts: list[str]) -> Value:
             held = _native.type_lookup(held, name)
         else:
             raise LookupError(name)
+    return within(held, steps)
+
+
+def within(held: Value, steps: Iterable[str]) -> Value:
+    """What lies in a decorated function or a descriptor."""
     for step in steps:
         if type(held) not in WITHIN[step]:
             raise LookupError(step)
         held = vars(held)[step] if step in ("func", "__wrapped__") else getattr(held, step)
     return held
+
+
+def parts_of(member: Value) -> Iterator[tuple[Value, tuple[str, ...]]]:
+    """What lies on a class under a name, and the function that it holds, with the steps to each."""
+    yield member, ()
+    for step, kinds in WITHIN.items():
+        if type(member) in kinds and step != "__wrapped__":
+            yield within(member, (step,)), (step,)
 
 
 def _candidates(value: Value) -> list[Name]:

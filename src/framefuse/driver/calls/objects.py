@@ -16,7 +16,7 @@ import torch
 from framefuse import _native
 from framefuse.capture.facts.functions import stand_in, stands_for_globals
 from framefuse.driver.calls.descriptions import ATOMS
-from framefuse.driver.calls.naming import Name, found, name_of
+from framefuse.driver.calls.naming import Name, found, name_of, parts_of, within
 from framefuse.driver.programs.records import Unstorable
 from framefuse.guards.changes import value_at
 from framefuse.guards.source_nodes import MISSING
@@ -44,10 +44,10 @@ OF_FUNCTIONS: dict[Value, str] = {
 }  # fmt: skip
 # How an object is found: "entry"; "at", "module", "function", "getter", "member" or "owner" and a name; "globals" and a
 # module; "place" and a source; "type", "code", "annotations", "dict", "defaults" or "kwdefaults" and the source of what
-# has it; "field", the number of a dataclass and the name of its field; "on", the number of a class and the name under
-# which the object lies on it; "class", the number of an object of it; "slot", the source of an object and the name of
-# the slot. Made anew are "repeated", a call that guards make, and "said" and "once", calls as frames
-# at places of the program would make them.
+# has it; "field", the number of a dataclass and the name of its field; "on", the number of a class, the name under
+# which the object or what holds it lies there, and the steps to it; "class", the number of an object of it; "slot", the
+# source of an object and the name of the slot. Made anew are "repeated", a call that guards make, and "said" and
+# "once", calls as frames at places of the program would make them.
 How = tuple[Value, ...]
 # A source: its kind, the number of its base or -1, what its key is ("atom", "object", "source"), and that.
 Step = tuple[str, int, str, Value]
@@ -78,7 +78,7 @@ class Writing:
         self._defaults: dict[int, tuple[str, Source]] = {}
         self._fields: dict[int, tuple[type, str]] = {}  # of dataclasses, which know no class
         self._classes: dict[type, None] = {}  # that facts name, in their order
-        self._on_classes: dict[int, tuple[type, str]] | None = None
+        self._on_classes: dict[int, tuple[type, str, tuple[str, ...]]] | None = None
         for fact in facts:
             if fact.kind in ("is", "type") and is_a(fact.value, type):
                 self._classes.update(dict.fromkeys(fact.value.__mro__))
@@ -191,10 +191,14 @@ class Writing:
             return ("class", of)
         if self._on_classes is None:
             members = [(kind, *each) for kind in self._classes for each in vars(kind).items()]
-            self._on_classes = {id(held): (kind, name) for kind, name, held in reversed(members)}
+            self._on_classes = {
+                id(part): (kind, name, steps)
+                for kind, name, held in reversed(members)
+                for part, steps in parts_of(held)
+            }
         if id(value) in self._on_classes:
-            holding, member = self._on_classes[id(value)]
-            return ("on", self.object(holding), member)
+            holding, *way = self._on_classes[id(value)]
+            return ("on", self.object(holding), *way)
         raise Unstorable(f"no way to {value!r:.80}")
 
     def _argument(self, value: Value) -> tuple[str, Value]:
@@ -288,7 +292,7 @@ class Reading:
         if how == "field":
             return _fields_of(self.object(parts[0]))[parts[1]]
         if how == "on":
-            return type.__getattribute__(self.object(parts[0]), "__dict__")[parts[1]]
+            return within(type.__getattribute__(self.object(parts[0]), "__dict__")[parts[1]], parts[2])
         if how == "class":
             return type(self.object(parts[0]))
         if how == "slot":

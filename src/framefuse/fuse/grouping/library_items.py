@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
 from framefuse.fuse.addressing.strided import View
 from framefuse.ir.graph import Arg, Attributes, Node
 from framefuse.ir.torch_calls import TABLE
+from framefuse.ir.wrapped_calls import part_of
 
 
 def _callables() -> dict[int, object]:
@@ -27,11 +26,6 @@ def may_see_views(node: Node) -> bool:
     """Whether the library call may be given arena memory and views of it. A function of ours says so itself."""
     target = node.attr("target")
     return id(target) in INSIDE or getattr(target, "inside", False) is True
-
-
-def part_of(base: torch.Tensor, sizes: Sequence[int], strides: Sequence[int], offset: int) -> torch.Tensor:
-    """A view of a tensor's memory from an ``offset`` on, which counts from where the tensor begins."""
-    return base.as_strided(sizes, strides, base.storage_offset() + offset)
 
 
 def view_call(view: View) -> Node:

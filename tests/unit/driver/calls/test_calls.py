@@ -132,6 +132,46 @@ class Block(Base):
         return out if extra is None else out * extra
 
 
+def validated(kind):
+    """As decorators do that put a function of their own on a class, whose name says nothing of where it lies."""
+    original = kind.__setattr__
+
+    def __strict_setattr__(self, name, value):
+        if not isinstance(value, kind.__validators__.get(name, object)):
+            raise TypeError(name)
+        original(self, name, value)
+
+    kind.__setattr__ = __strict_setattr__
+    return kind
+
+
+@validated
+@dataclasses.dataclass
+class Strict:
+    __validators__ = {"rate": int | float}
+
+    rate: float = 1.0
+
+
+class Writes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.strict = Strict()
+
+    def forward(self, x):
+        self.strict.rate = 2.5
+        return x * self.strict.rate
+
+
+@functools.lru_cache
+def is_told(name):
+    return name == "gain"
+
+
+def tells(x):
+    return x * 2 if is_told("gain") else x
+
+
 def block():
     torch.manual_seed(3)
     return Block(Config()).eval()
@@ -185,6 +225,10 @@ MAKERS = {
     "code": lambda: coded,
     "closure": lambda: closing(4.0),
     "module": block,
+    "recurrent": lambda: nn.LSTM(8, 4, 2).eval(),
+    "parametrized": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(8, 8)).eval(),
+    "a function that lies on a class": Writes,
+    "a cached function": lambda: tells,
     "sequential": lambda: nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8)).eval(),
     "encoder": lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval(),
 }
