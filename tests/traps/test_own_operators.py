@@ -158,6 +158,28 @@ def one_that_writes_and_counts_no_version(compiled):
     yield from calls(compiled(function))
 
 
+@torch.library.custom_op("framefuse_own::both", mutates_args={"x", "y"})
+def both(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    x.mul_(2)
+    y.add_(1)
+    y.add_(1)
+    return x + y
+
+
+@TABLE.trap(traces=1, hits=3)
+def versions_that_an_operator_counts(compiled):
+    def written(x: torch.Tensor, y: torch.Tensor) -> Any:
+        made = y * 2
+        views = both(x[:2], x[2:]), both(made[:1], y[1:])
+        return made, *views
+
+    f = compiled(written)
+    for number in range(4):
+        x, y = torch.arange(4.0) + number, torch.arange(3.0) - number
+        results = f(x, y)
+        yield results, [tensor._version for tensor in (x, y, *results)]
+
+
 @TABLE.parametrize()
 def test_eager_and_compiled_agree(trap):
     hold(trap)

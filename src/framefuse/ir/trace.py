@@ -58,6 +58,7 @@ class Call:
     known semantics). ``random`` is true if the call advanced a generator. ``unreached`` are operands that require grad
     and get none: eager's autograd does not lead to them. ``reshapes``: the program called the in-place form, so the
     result is the operand's own object in new sizes. ``warns``: it warned, which is an effect of the trace.
+    ``counts`` are how often each of ``written`` counted a version, where the table of torch's functions has no say.
     ``region`` numbers the checkpoint it was made in, 0 for none: what it gives is computed again for gradients,
     or saved where the number is below zero.
     """
@@ -76,6 +77,7 @@ class Call:
     reshapes: bool = False
     warns: bool = False
     region: int = 0
+    counts: tuple[int, ...] = ()
 
     @property
     def reads_tensors(self) -> bool:

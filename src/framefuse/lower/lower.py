@@ -409,7 +409,7 @@ class _Lowerer:
             self._finish(index, call, written)
             return
         copies = OnCopies(target, self._places(call, written))
-        counted = getattr(target, "counts", counts(call.target, call.name))
+        counted = call.counts or [getattr(target, "counts", counts(call.target, call.name))] * len(written)
         metas = [self.trace.metas[value] for value in (*(value for _, value in fresh), *written)]
         paths = [*((0, *path) for path, _ in fresh), *((1 + place,) for place in range(len(written)))]
         shapes = [*self._fresh_shapes(call, fresh), *(self.values.contents[value].shape for value in written)]
@@ -417,8 +417,8 @@ class _Lowerer:
         nodes = self.calls.library(call, copies, paths, metas, shapes, casts={} if alone else None)
         for (path, value), node in zip(fresh, nodes, strict=False):
             self._define(call, path, value, node)
-        for value, node in zip(written, nodes[len(fresh) :], strict=True):
-            self._assign(call, value, node, index, counted)
+        for value, node, count in zip(written, nodes[len(fresh) :], counted, strict=True):
+            self._assign(call, value, node, index, count)
 
     def _separate(self, call: Call, written: tuple[int, ...], node: Node | None) -> None:
         """Raises Stop where a call reads memory that it writes at other places."""

@@ -500,6 +500,7 @@ class Recorder:
                     () if written or not prepared.grad_enabled else self._unreached(operands, first),
                     warns=self._warned,
                     region=self.region,
+                    counts=self.memory.counts(name, prepared, written),
                 )
             )
         except Exception as fault:

@@ -101,6 +101,22 @@ class WrittenMemory:
                 self.host.kill("native-call", getattr(function, "__name__", "A call"))
         return numbers
 
+    def counts(self, name: str, prepared: Prepared, written: tuple[int, ...]) -> tuple[int, ...]:
+        """How often a user's operator counted a version of each value that it wrote: what is several writes inside is
+        several versions. Of views of one memory the first has them all.
+        """
+        if "::" not in name or not written:
+            return ()
+        before = dict(zip(map(id, prepared.operands), prepared.versions, strict=True))
+        seen: set[int] = set()
+        counts = []
+        for number in written:
+            tensor, storage = self.host.tensors[number], self.host.metas[number].storage
+            (now,), version = versions_of([tensor]), before.get(id(tensor))
+            counts.append(0 if storage in seen else 1 if now is None or version is None else now - version)
+            seen.add(storage)
+        return tuple(counts)
+
     def count(self, written: tuple[int, ...], counted: bool = True) -> None:
         """Ends the recording after a write that an input's memory saw and its version did not, as through ``.data``;
         unless such a write is known not to be ``counted``.
