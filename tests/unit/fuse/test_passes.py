@@ -151,7 +151,7 @@ def test_a_pass_of_ones_own_is_a_row():
     ("where", "neighbours"),
     [
         ({}, ("own results", "mine", "grouping")),
-        ({"before": "empty values"}, ("mine", "empty values", "pieces")),
+        ({"before": "empty values"}, ("mine", "empty values", "interleaved parts")),
         ({"after": "named sizes"}, ("named sizes", "mine", "own norms")),
         ({"before": "grouping"}, ("own results", "mine", "grouping")),
     ],

@@ -35,6 +35,21 @@ def loops_of(group: Group, positions: Iterable[Expr | Atom]) -> list[Symbol]:
     return [*group.axes][: needed[-1]] if needed else []
 
 
+def loops_in_memory(group: Group, cell: Cell, strides_of: Callable[[Node], Strides]) -> list[Symbol]:
+    """The loops of :func:`loops_of` where they follow the memory of the first root, as those of a kernel without rows
+    do on a CPU.
+    """
+    root = next(iter(group.roots.values()))
+    place = address(root.index, strides_of(root.node))
+    known = {axis: place.coefficient(axis) for axis in group.domain}
+    steps = {axis: estimate(step, group.hints) for axis, step in known.items() if step is not None}
+    needed = {symbol for position in cell.index for symbol in position.symbols}
+    if not steps.keys() >= needed:
+        return loops_of(group, cell.index)
+    least = min((steps[axis] for axis in needed), default=None)
+    return [] if least is None else [axis for axis in group.domain if steps.get(axis, 0) >= least]
+
+
 def _divided_views(group: Group, cell: Cell, strides_of: Callable[[Node], Strides]) -> float:
     """The same of a small value that is computed from views whose operands are found by divisions: what there is of
     each group of channels, for each channel, in loops whose inner one is over channels.

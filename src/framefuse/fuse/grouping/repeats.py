@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from framefuse.fuse.addressing.one_source import has_one_source
 from framefuse.fuse.addressing.strided import Strides
 from framefuse.fuse.grouping.cells import Cell, Group
-from framefuse.fuse.grouping.coordinates import divided, loops_of
+from framefuse.fuse.grouping.coordinates import divided, loops_in_memory, loops_of
 from framefuse.fuse.grouping.small_tables import is_table
 from framefuse.fuse.grouping.work import NUMBER, Weight, op_time, points
 from framefuse.fuse.setting import Setting
@@ -136,6 +136,8 @@ class Repeats:
 
     def _visits(self, group: Group, cell: Cell) -> int:
         """How often a kernel evaluates the cell: once for each point of the loops down to the last that it needs."""
+        if group.rows is None and not group.tiles and not group.adds:
+            return group.size_hint(loops_in_memory(group, cell, self.strides_of))
         return group.size_hint(loops_of(group, cell.index))
 
 

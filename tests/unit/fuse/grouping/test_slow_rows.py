@@ -40,3 +40,17 @@ def test_it_is_computed_once(name: str) -> None:
 @pytest.mark.parametrize("name", ONCE)
 def test_what_is_cheap_or_rare_is_computed_where_it_is_used(name: str) -> None:
     assert kernels(ONCE[name]) == 1
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_what_is_slow_for_each_channel_is_computed_once_in_either_layout(last: bool) -> None:
+    def gated(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x * w.sigmoid()
+
+    fast, layout = framefuse.compile(gated), torch.channels_last if last else torch.contiguous_format
+    for sides in ((14, 20), (14, 20), (9, 11)):
+        x, w = torch.randn(4, 64, *sides).to(memory_format=layout), torch.randn(4, 64, 1, 1)
+        torch.testing.assert_close(fast(x, w), gated(x, w))
+    (product,) = compiled_function(fast).products  # type: ignore[union-attr]
+    # a channel is a row of contiguous pictures, which computes it before its loop
+    assert sum(isinstance(item, RunKernel) for item in product.stages.code.schedule.items) == 1 + last
