@@ -15,7 +15,7 @@ from framefuse.ir.numbers import Expr, Symbol, expr, product
 def along_memory(nest: Nest, order: Sequence[Symbol]) -> bool:
     """Rewrites the nest's group where nothing but the ends of joined pieces keeps their axis apart from those inside of
     it: ``row < end`` becomes ``row * columns + column < end * columns``. Says whether it did: the group is then another
-    one. Each row would ask of each piece whether it lies there.
+    one. Each row would ask of each piece whether it lies there. Ends along loops around these stay as they are.
     """
     ends = {test for cell in nest.shape.order if cell.node.op == "cat" for tests in cell.tests for test in tests}
     axes = {symbol for end in ends for symbol in end.symbols if symbol in order}
@@ -24,8 +24,9 @@ def along_memory(nest: Nest, order: Sequence[Symbol]) -> bool:
     axis = max(axes, key=order.index)
     inside = order[order.index(axis) :]
     tests = {access.address for access in nest.accesses if not access.weight}
+    ends = {end for end in ends if axis in end.symbols}
     asked = {test for test in tests if test in ends or -test - 1 in ends}
-    if len(inside) < 2 or axes != {axis}:
+    if len(inside) < 2 or any(not end.symbols.isdisjoint(axes - {axis}) for end in ends):
         return False
     slopes = {test: test.coefficient(axis) for test in asked}
     addresses = [access.address for access in nest.accesses if access.weight or access.address not in asked]
@@ -46,6 +47,8 @@ def _rewrite(group: Group, axis: Symbol, inner: Sequence[Symbol]) -> None:
         place = place + each.expr * product(sizes[number:])
 
     def said(test: Expr) -> Expr:
+        if axis not in test.symbols:
+            return test
         if test.coefficient(axis) is expr(1):
             return place + (test - axis.expr) * count
         return (test + axis.expr + 1) * count - 1 - place

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from framefuse.fuse.addressing.ranges import ONE, ZERO
+from framefuse.fuse.nest.cpu.pieces import pieces
 from framefuse.fuse.nest.cpu.short_cats import neighbours, points
 from framefuse.fuse.nest.nest import Nest
+from framefuse.fuse.nest.piece import Piece
 from framefuse.ir import costs
 from framefuse.ir.loops import Loop, LoopKind, Statement
 from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, maximum, minimum, product
@@ -28,23 +30,35 @@ def are_short_neighbours(nest: Nest, axes: Sequence[Symbol]) -> bool:
 
 def by_neighbours(nest: Nest, axes: Sequence[Symbol], inside: Callable[[], None]) -> tuple[list[Statement], Expr]:
     """The loops over ``axes``, of which the outermost is parallel; returns the statements and its extent. The points
-    are written one after the other for the recorded length of the innermost loop. Other lengths have a loop of their
-    own, which stands first, since what it computes before it holds for all; one of the two has no turn.
+    are written one after the other for the recorded length of the innermost loop, in each piece of what is joined along
+    the rows. Other lengths have a loop of their own, which stands first, since what it computes before it holds for
+    all; one of the two has no turn.
     """
     outer, rows, inner = axes[:-2], axes[-2], axes[-1]
     extents, parameters = nest.loops.extents, nest.emitter.parameters
     length, count = extents[inner], nest.hinted()[inner]
     taken = [{inner: place} for place in range(count)]
+    found = pieces(nest, rows)
+    if any(inner in piece.inside.symbols for piece in found):  # that loop is not around them
+        found = [Piece(ZERO, extents[rows])]
+
+    def in_pieces(low: Expr, high: Expr, turns: Expr) -> None:
+        for piece in found:
+            first = low if piece.first is ZERO else maximum(low, parameters.index(piece.first))
+            last = high if piece.last is extents[rows] else minimum(high, parameters.index(piece.last))
+            length = last - first if len(found) == 1 else maximum(ZERO, last - first)
+            with nest.settled(piece):
+                points(nest, rows, taken, (first, first + length * turns * parameters.index(piece.inside)), inside)
 
     def walk(low: Expr, high: Expr) -> None:
         if length.constant is not None:
-            points(nest, rows, taken, (low, high), inside)
+            in_pieces(low, high, ONE)
             return
         size = parameters.index(length)
         is_recorded = maximum(ZERO, minimum(ONE, minimum(size - (count - 1), expr(count + 1) - size)))
         _one_by_one(nest, rows, inner, (low, low + (high - low) * (ONE - is_recorded)), inside)
         with parameters.held({symbol: expr(count) for symbol in length.symbols}):
-            points(nest, rows, taken, (low, low + (high - low) * is_recorded), inside)
+            in_pieces(low, high, is_recorded)
 
     with nest.scope() as top:
         nest.emitter.floor = 1

@@ -224,3 +224,41 @@ def test_short_rows_below_each_other_are_reduced_in_one_loop_for_each_piece(name
     kernel = next(item.kernel for item in product.stages.code.schedule.items if isinstance(item, RunKernel))
     loads = [value for value in values_of(kernel.body) if isinstance(value, Load)]
     assert all(len(atoms) < 2 for load in loads for atoms, _ in load.index.terms), "no loop over rows"
+
+
+def _cut_out(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    y[:, :, 4:9, 3:20] = 0.5
+    return y
+
+
+CHANNELS_LAST = {
+    "a part written": _cut_out,
+    "reflected": lambda x: torch.nn.functional.pad(x[..., 1:-1, 2:-2], (4, 3, 2, 5), mode="reflect"),
+    "rolled": lambda x: x.roll((3, -5), (2, 3)),
+    "joined rows": lambda x: torch.cat([x[..., 5:], x[..., :5] * 2], -1),
+}
+
+
+@pytest.mark.parametrize("name", CHANNELS_LAST)
+@pytest.mark.parametrize("channels", [1, 3, 16])
+def test_pieces_of_channels_last_pictures(name: str, channels: int) -> None:
+    program = CHANNELS_LAST[name]
+    fast = framefuse.compile(program)
+    for count, height, width in ((channels, 16, 40), (channels, 16, 40), (channels, 23, 33), (4, 12, 64)):
+        x = torch.randn(2, count, height, width).to(memory_format=torch.channels_last)
+        found, expected = fast(x), program(x)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        assert found.stride() == expected.stride()
+
+
+def test_no_point_of_a_channels_last_picture_asks_in_which_piece_it_lies() -> None:
+    for program in CHANNELS_LAST.values():
+        fast = framefuse.compile(program)
+        x = torch.randn(2, 3, 16, 40).to(memory_format=torch.channels_last)
+        for _ in range(2):
+            torch.testing.assert_close(fast(x), program(x))
+        (product,) = compiled_function(fast).products
+        texts = [str(item.kernel) for item in product.stages.code.schedule.items if isinstance(item, RunKernel)]
+        last = [text.rpartition("in vector(")[2] for text in texts]
+        assert last and all("where(" not in text for text in last), texts
