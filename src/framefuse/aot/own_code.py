@@ -285,12 +285,16 @@ def _forms(name: str) -> tuple[object, object]:
 
 
 def is_idle(step: CallStep) -> bool:
-    """Whether a call makes nothing that anything reads, and can neither fail nor tell; or lays a result as its slot
-    says, as what exported programs compute lies already.
+    """Whether a call makes nothing that anything reads, and can neither fail nor tell, or fails only by positions that
+    nothing reads at; or lays a result as its slot says, as what exported programs compute lies already.
     """
     if step.name == "layout":
         return step.args == tuple([("tensor", slot) for _, slot in step.outs])
-    return not step.outs and (step.name in IDLE or step.name in NAMES)  # checks hold the sizes that a window needs
+    if step.outs:
+        return False
+    if step.function is torch.Tensor.__getitem__:  # as masks of packed sequences do that then ask for no position
+        return True
+    return step.name in IDLE or step.name in NAMES  # checks hold the sizes that a window needs
 
 
 def _copy(plan: Plan, step: CallStep) -> Part | None:

@@ -65,3 +65,16 @@ def test_as_many_repeats_as_rows(tmp_path):
     torch.testing.assert_close(program(x, n), x.repeat_interleave(n, 0))
     with pytest.raises(ValueError, match="do not fit together: 3 is to be == 7"):
         program(x, n[:3])
+
+
+def test_places_that_nothing_is_read_of(tmp_path):
+    """As masks of packed sequences do, whose positions only some masks ask for."""
+    def f(x, at):
+        places = x[at[:, None], at[None]]
+        return torch.where(torch.ones_like(places, dtype=torch.bool), 1, 2) * x.sum()
+
+    path = tmp_path / "unread.so"
+    at = torch.tensor([2, 0, 1])
+    framefuse.export(f, (torch.randn(4, 4), at), path)
+    x = torch.randn(4, 4)
+    torch.testing.assert_close(framefuse.load(path)(x, at.flip(0)), f(x, at))
