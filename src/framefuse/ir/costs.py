@@ -26,8 +26,8 @@ POOLED_ROW = 16
 STENCIL_POINTS = 8
 UNFOLDED_SIDE = 16  # points of a window along each side up to which a kernel copies windows
 # Blocks of a window that a CPU's kernel joins, and of one with blocks of so many elements; measured on AVX-512, in
-# eager's speed: 400 elements every 160 (5 of 80) 0.5 by the library. On a GPU as many as a cat may have, over memory
-# (H100: 400 every 160 0.57, now 1.56, with gradients 2.9; 16 every 1 1.85 and 2.7; 64 every 1 with gradients 0.18).
+# eager's speed: 400 elements every 160 (5 of 80) 0.5 by the library. On a GPU as many as a cat may have, with gradients
+# alone (H100: 400 every 160 by the library 0.57, now 2.9; 16 every 1 2.7; 64 every 1 0.18).
 # Windows of more blocks a CPU's kernel reads each for itself.
 WINDOW_BLOCKS, WINDOW_LONG_BLOCKS, WINDOW_LONG_BLOCK = 4, 16, 8
 BETWEEN_DEEP = 12  # values one in the other that are computed at the elements between those that are read, too
@@ -243,6 +243,7 @@ GPU_FILLED = 0.7  # of a tile's points that should exist
 GPU_CROSSED = 8  # points along both of its axes from which memory that is read across is read by a tile with two sides
 GPU_SQUARE = 64  # points along both sides of a tile that is read or written across memory
 GPU_WINDOW_SQUARE = 32  # and of one that reads GPU_WINDOW_LOADS elements of an operand for each; chosen
+GPU_WINDOWED = 64  # elements of a window that overlaps the next one up to which a thread goes over them alone
 GPU_JOINED_BELOW = 512  # points of an inner loop below which it is joined with the loops around it, by division
 GPU_PROGRAMS = 8  # that keep a unit of a GPU busy
 GPU_PROGRAMS_OF_LONG_ROWS = 32  # of which the last ones would run alone for long

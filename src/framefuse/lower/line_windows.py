@@ -7,11 +7,12 @@ import math
 from framefuse.ir import costs
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, expr
+from framefuse.ir.target import type_of
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 from framefuse.lower.rules import Shapes, Unsupported, rule
 
-VIEWS = frozenset(("reshape", "permute", "slice", "expand", "detach", "derived"))
+VIEWED = {"cpu": False}  # devices on which windows that overlap are views for kernels, few blocks or many
 
 
 @rule("Tensor.unfold")
@@ -29,20 +30,18 @@ def windows(lo: Lowering, input: Node, dimension: Value, size: Value, step: Valu
         if lo.size(places) == 1:  # which has no order
             lo.require("==", places, expr(1), "the order of windows")
     # How a copy of what the library gave lies, its sizes of 1 may decide; another view of it is none.
-    if input.op == "result" or not are_read(input, size, step):
+    if input.op == "result" or not size or not step:
         return Shapes(((*input.shape[:axis], places, *input.shape[axis + 1 :], expr(size)),))
     return in_place(lo, input, axis, places, size, step)
-
-
-def are_read(input: Node, size: int, step: int) -> bool:
-    """Whether kernels read windows of ``size`` elements where they lie, each ``step`` elements behind the last one."""
-    return bool(size and step) and (input.device == "cpu" or _are_few_blocks(input, size, step))
 
 
 def in_place(lo: Lowering, input: Node, axis: int, places: Expr, size: int, step: int) -> Node:
     """Windows of ``size`` elements, each of which begins ``step`` elements behind the last one, along a last axis."""
     joins, last = size // math.gcd(size, step) > 1, axis == len(input.shape) - 1
-    if _are_few_blocks(input, size, step) and (last or not joins or input.device != "cpu"):
+    viewed = VIEWED.get(type_of(input.device), True)
+    if viewed and joins and not lo.differentiable:
+        return lo.windows(input, axis, places, size, step)
+    if _are_few_blocks(input, size, step) and (last or not joins or viewed):
         return _of_blocks(lo, input, axis, places, size, step)
     return lo.windows(input, axis, places, size, step)
 
@@ -50,30 +49,10 @@ def in_place(lo: Lowering, input: Node, axis: int, places: Expr, size: int, step
 def _are_few_blocks(input: Node, size: int, step: int) -> bool:
     """Whether a kernel reads one block of windows after the other, as pieces that are joined."""
     block = math.gcd(size, step)
-    if input.device == "cpu":
-        long = block >= costs.WINDOW_LONG_BLOCK
-        most = costs.WINDOW_LONG_BLOCKS if long else costs.WINDOW_BLOCKS if block == step else 0
-    else:
-        most = costs.CAT_PIECES if _lies_in_memory(input) else int(block == step)
-    return size // block <= most
-
-
-def _lies_in_memory(node: Node) -> bool:
-    """Whether these are views of one argument, or windows over it."""
-    bases: set[Node] = set()
-    waiting, met = [node], set()
-    while waiting and len(bases) < 2:
-        node = waiting.pop()
-        if node in met:
-            continue
-        met.add(node)
-        if node.op in VIEWS:
-            waiting.append(node.inputs[0])
-        elif node.op == "cat":
-            waiting.extend(node.inputs)
-        else:
-            bases.add(node)
-    return {base.op for base in bases} == {"input"} and len(bases) == 1
+    if VIEWED.get(type_of(input.device), True):  # of which gradients are asked for
+        return size // block <= costs.CAT_PIECES
+    long = block >= costs.WINDOW_LONG_BLOCK
+    return size // block <= (costs.WINDOW_LONG_BLOCKS if long else costs.WINDOW_BLOCKS if block == step else 0)
 
 
 def _of_blocks(lo: Lowering, input: Node, axis: int, places: Expr, size: int, step: int) -> Node:

@@ -31,6 +31,7 @@ from framefuse.ir.loops import (
     Let,
     Load,
     Loop,
+    LoopKind,
     Scratch,
     Statement,
     Store,
@@ -39,6 +40,7 @@ from framefuse.ir.loops.walk import statements, values_of
 from framefuse.ir.numbers import Expr, Minimum, Symbol
 
 ARG = ("argmax", "argmin")
+WRITTEN_OUT = 16  # turns of a loop for one thread up to which its code is written for each
 MOST = {"tl.int32": 2**31 - 1, "tl.int64": 2**63 - 1}
 
 
@@ -448,7 +450,9 @@ class Loops:
             raise Unsupported("a serial loop whose length differs inside a tile")
         self._before(statement.body, None)
         turn = self.b.fresh("turn")
-        with self.b.loop(f"for {turn} in range(0, {extent.text}):"):
+        few = 0 < (extent.constant or 0) <= WRITTEN_OUT and not _has_tiles(statement)
+        turns = "tl.static_range" if few else "range"
+        with self.b.loop(f"for {turn} in {turns}(0, {extent.text}):"):
             name = self.b.fresh("s")
             self.b.line(f"{name} = tl.full((), {turn}, {self.values.integer})")
             self.values.indices.symbols[statement.axis] = Tile(name, INT64)
@@ -554,3 +558,8 @@ def _read(loop: Loop) -> set[str]:
 
 def _fed(body: Sequence[Statement]) -> set[str]:
     return {s.name for s in statements(body) if isinstance(s, Accumulate)}
+
+
+def _has_tiles(loop: Loop) -> bool:
+    """Whether a loop inside of it is a dimension of the tile."""
+    return any(isinstance(s, Loop) and s.kind is LoopKind.VECTOR for s in statements(loop.body))
