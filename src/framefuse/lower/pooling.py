@@ -274,10 +274,13 @@ def _average_pool(rank: int) -> Rule:
         ceil_mode: bool = False,
         count_include_pad: bool = True, divisor_override: Value = None,
     ) -> Lowered:  # fmt: skip
+        if divisor_override is None and _is_whole(input, rank, kernel_size, stride, padding):
+            return _whole(lo, input, rank)
         windows = _windows(lo, input, rank, kernel_size, stride, padding, 1, ceil_mode)
         shape = _shape(input, windows)
         if not input.dtype.is_float or not _is_ours(lo, input, windows, False):
-            return Shapes((shape,))
+            beside = divisor_override is None and _lie_beside(lo, input, windows)
+            return (_equal_windows(lo, input, shape, rank) if beside else None) or Shapes((shape,))
         wide = lo.widen(input)
         taps = elements(lo, wide, windows, 0.0)
         total = taps[0]
@@ -325,6 +328,34 @@ def _beside(size: int) -> tuple[int, int]:
 # ---- to given sizes --------------------------------------------------------------------------------------------------
 
 
+def _is_whole(input: Node, rank: int, kernel: Value, stride: Value, padding: Value) -> bool:
+    """Whether the window is named as the picture's own sizes."""
+    if not isinstance(kernel, (tuple, list)) or len(kernel) != rank or not input.dtype.is_float:
+        return False
+    named = all(isinstance(one, Expr) and one is size for one, size in zip(kernel, input.shape[-rank:], strict=True))
+    plain = stride in (None, kernel, (), []) or (isinstance(stride, int) and stride > 0)
+    return named and plain and padding in (0, (0,) * rank, [0] * rank)
+
+
+def _whole(lo: Lowering, input: Node, rank: int) -> Node:
+    axes = tuple(range(len(input.shape) - rank, len(input.shape)))
+    for axis in axes:
+        lo.require("!=", input.shape[axis], expr(0), "pooling of nothing")
+    return mean(lo, input, axes, True)
+
+
+def _lie_beside(lo: Lowering, input: Node, windows: Windows) -> bool:
+    """Whether windows of many elements, as whole pictures, are all there is, side by side."""
+    if not input.dtype.is_float or windows.elements <= costs.POOLED_ELEMENTS or any(windows.pad):
+        return False
+    columns = list(zip(input.shape[-len(windows.counts) :], windows.kernel, windows.step, windows.counts, strict=True))
+    if any(kernel != step or lo.size(size) != kernel * lo.size(count) for size, kernel, step, count in columns):
+        return False
+    for size, kernel, _, count in columns:
+        lo.require("==", size, kernel * count, "windows side by side")
+    return True
+
+
 def _equal_windows(lo: Lowering, input: Node, shape: Shape, rank: int) -> Node | None:
     """The mean of each window, where all are of one size and lie beside each other; else None."""
     lead = len(shape) - rank
@@ -356,9 +387,7 @@ def _adaptive(rank: int, average: bool) -> Rule:
         given = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * rank
         axes = tuple(range(len(input.shape) - rank, len(input.shape)))
         if average and all(size == 1 for size in given) and input.dtype.is_float:
-            for axis in axes:
-                lo.require("!=", input.shape[axis], expr(0), "pooling of nothing")
-            return mean(lo, input, axes, True)
+            return _whole(lo, input, rank)
         sizes = tuple(input.shape[axis] if size is None else expr(size) for axis, size in zip(axes, given, strict=True))
         shape = (*input.shape[: axes[0]], *sizes)
         if average and input.dtype.is_float and all(size is None or isinstance(size, int) for size in given):

@@ -232,6 +232,30 @@ def test_averages_to_sizes_that_divide_the_picture_are_kernels():
     assert any(isinstance(item, RunCall) for item in agree(nn.AdaptiveAvgPool2d(7), (2, 3, 15, 28)))
 
 
+AVERAGES = {
+    "the whole picture": lambda x: F.avg_pool2d(x, x.shape[-2:]) * 2,
+    "by both sizes": lambda x: F.avg_pool2d(x.exp(), (x.size(-2), x.size(-1)), stride=1).flatten(1),
+    "large windows": lambda x: F.avg_pool2d(x, 9) + 1,
+    "with a rest": lambda x: F.avg_pool2d(x, (9, 8)) + 1,
+}
+
+
+@pytest.mark.parametrize("name", AVERAGES)
+def test_averages_over_all_windows_that_lie_beside_each_other_are_reductions(name):
+    function = AVERAGES[name]
+    fast = framefuse.compile(function)
+    for rows, wide in ((2, 18), (3, 18), (3, 27), (1, 27)):
+        for layout in (torch.contiguous_format, torch.channels_last):
+            x = torch.randn(rows, 5, 27, wide).to(memory_format=layout).requires_grad_()
+            found, expected = fast(x), function(x)
+            torch.testing.assert_close(found, expected)
+            given = torch.autograd.grad(found.square().sum(), x)[0]
+            torch.testing.assert_close(given, torch.autograd.grad(expected.square().sum(), x)[0])
+    for product in compiled_function(fast).products:
+        items = product.stages.code.schedule.items
+        assert any(isinstance(item, RunCall) for item in items) == (name == "with a rest")
+
+
 def test_computed_pictures_of_short_rows_are_averaged_by_the_library():
     class Computed(nn.Module):
         def forward(self, x):
