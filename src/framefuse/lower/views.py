@@ -17,6 +17,7 @@ from framefuse.lower.context import Lowering
 from framefuse.lower.counted_shapes import repeated
 from framefuse.lower.promotion import is_number, result_dtype
 from framefuse.lower.rules import Shapes, Unsupported, rule
+from framefuse.lower.same_elements import aligned
 
 # ---- other shapes ----------------------------------------------------------------------------------------------------
 
@@ -55,7 +56,8 @@ def reshape(lo: Lowering, input: Node, *shape: Value, **named: Value) -> Node:
         if given[0] is not input.dtype.torch:
             raise Unsupported("bits as another dtype")
         return input
-    return lo.reshape(input, fill_in(lo, lo.count(input.shape), lo.shape_of(*given)))
+    whole = fill_in(lo, lo.count(input.shape), lo.shape_of(*given))
+    return lo.reshape(input, aligned(lo, input.shape, whole))
 
 
 @rule("flatten")
