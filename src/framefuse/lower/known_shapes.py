@@ -16,7 +16,7 @@ from framefuse.lower.rules import Lowered, Shapes, Unsupported, register, rule
 
 # Calls that give one tensor of their first operand's shape.
 SAME = (
-    "logcumsumexp", "argsort", "masked_scatter", "scatter",
+    "argsort", "masked_scatter", "scatter",
     "index_copy", "index_fill", "index_put", "bernoulli", "rand_like", "randn_like", "randint_like",
     "empty_like", "renorm", "i0", "bucketize", "msort", "put",
     "matrix_exp", "special.i0e", "special.i1", "special.i1e", "special.ndtr", "special.ndtri", "special.entr",
@@ -140,6 +140,63 @@ def searchsorted(lo: Lowering, sorted_sequence: Node, input: Value, **options: V
 @rule("histc")
 def histc(lo: Lowering, input: Node, bins: Value = 100, min: Value = 0, max: Value = 0, *, out: Value = None) -> Shapes:
     return Shapes(((expr(bins),),))
+
+
+@rule("cdist")
+def cdist(lo: Lowering, x1: Node, x2: Node, p: Value = 2.0, compute_mode: Value = None) -> Shapes:
+    lo.same_size(x1.shape[-1], x2.shape[-1], "distances of points")
+    return Shapes(((*lo.broadcast(x1.shape[:-2], x2.shape[:-2]), x1.shape[-2], x2.shape[-2]),))
+
+
+@rule("pdist")
+def pdist(lo: Lowering, input: Node, p: Value = 2.0) -> Shapes:
+    count = input.shape[0]
+    return Shapes(((count * (count - 1) // 2,),))
+
+
+@rule("quantile", "nanquantile")
+def quantile(
+    lo: Lowering, input: Node, q: Value, dim: Value = None, keepdim: bool = False, *, interpolation: str = "linear",
+    out: Value = None,
+) -> Shapes:  # fmt: skip
+    each = q.shape if isinstance(q, Node) else ()
+    if dim is None:
+        rest = (ONE,) * len(input.shape) if keepdim else ()
+    else:
+        axis = lo.axis(dim, len(input.shape))
+        lo.require("!=", input.shape[axis], expr(0), "a choice along a dimension")
+        rest = (*input.shape[:axis], *((ONE,) if keepdim else ()), *input.shape[axis + 1 :])
+    return Shapes(((*each, *rest),))
+
+
+@rule("special.polygamma", "polygamma")
+def polygamma(lo: Lowering, n: Value, input: Value, *, out: Value = None) -> Shapes:
+    known = next(each for each in (input, n) if isinstance(each, Node))  # the method takes the tensor first
+    return Shapes((known.shape,))
+
+
+@rule("F.grid_sample")
+def grid_sample(
+    lo: Lowering, input: Node, grid: Node, mode: str = "bilinear", padding_mode: str = "zeros",
+    align_corners: bool | None = None,
+) -> Shapes:  # fmt: skip
+    batch = lo.same_size(input.shape[0], grid.shape[0], "a grid for each picture")
+    lo.require("==", grid.shape[-1], expr(len(input.shape) - 2), "coordinates of a grid")
+    for size in input.shape[1:]:
+        lo.require("!=", size, expr(0), "a picture with elements")
+    return Shapes(((batch, input.shape[1], *grid.shape[1:-1]),))
+
+
+@rule("F.embedding_bag")
+def embedding_bag(
+    lo: Lowering, input: Node, weight: Node, offsets: Node | None = None, max_norm: Value = None,
+    norm_type: Value = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
+    per_sample_weights: Value = None, include_last_offset: bool = False, padding_idx: Value = None,
+) -> Shapes:  # fmt: skip
+    if max_norm is not None or (offsets is None) == (len(input.shape) == 1):
+        raise Unsupported("a table that is written, or no bags")
+    bags = input.shape[0] if offsets is None else offsets.shape[0] - (1 if include_last_offset else 0)
+    return Shapes(((bags, weight.shape[1]),))
 
 
 @rule("torch.lstm")

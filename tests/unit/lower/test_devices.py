@@ -19,7 +19,7 @@ from framefuse.ir.dropout_masks import DropoutMask
 from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
 from framefuse.ir.verify import verify
 from framefuse.ir.wrapped_calls import UnderAutocast
-from framefuse.lower import lower
+from framefuse.lower import lower, rules
 
 GPU = "cuda:0"
 PLAIN = [program for program in FUNCTIONS if program.name not in ("product", "random", "moved", "scalar")]
@@ -152,3 +152,17 @@ def test_tensors_of_two_devices_meet_in_no_kernel():
     trace = on_gpu(trace_of(f, torch.randn(5), torch.tensor([1, 2])), lambda meta: meta.dtype is torch.int64)
     kernels, _, calls = scheduled(lower(trace))
     assert calls == {"__getitem__": 1} and {kernel.device for kernel in kernels} == {GPU, "cpu"}
+
+
+def test_each_name_has_one_rule():
+    """Of two the one that is imported last would hold, as logarithms of running sums had lost their kernels."""
+    names = Counter(name for entry in rules.ENTRIES for name in entry.names)
+    assert not [name for name, count in names.items() if count > 1]
+
+
+def test_logarithms_of_running_sums_are_scans():
+    for axis in (1, -1):
+        trace = trace_of(lambda x, axis=axis: torch.logcumsumexp(x * 2, axis) + 1, torch.randn(3, 8, 5))
+        graph = lower(on_gpu(trace), targets=target)
+        assert "logcumsumexp" in [node.op for node in graph.nodes]
+        assert not any(node.op == "library" for node in graph.nodes)

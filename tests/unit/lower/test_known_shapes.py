@@ -126,6 +126,39 @@ def chosen(x):
     return middle.reshape(-1) + place.flatten(), often * 2 + x, third.values.reshape(-1, x.shape[3]), x.nanmedian() + 1
 
 
+def of_points(x):
+    """What is behind a call of the library, whose sizes it needs."""
+    near = torch.cdist(x[0], x[0, :1]).amin(-1).reshape(x.shape[1], -1) * 2, torch.pdist(x[0, 0]).view(-1, 1) + 1
+    level = torch.quantile(x, 0.3, dim=2, keepdim=True), torch.nanquantile(x, torch.tensor([0.2, 0.7]), 3)
+    every = torch.quantile(x, 0.5).view(1, 1) * 2, torch.special.polygamma(1, x.abs() + 1).view(x.shape[0], -1) + 1
+    grid = x[:, 0, :, :2].tanh().unsqueeze(1)
+    seen = F.grid_sample(x, grid, "nearest", align_corners=False).sum(1)
+    return *near, (x - level[0]).flatten(), level[1].reshape(2, -1) + 1, *every, seen
+
+
+def of_bags(x):
+    places = torch.arange(x.shape[-1] * 2).view(2, -1) % x.shape[2]
+    starts = torch.arange(x.shape[0]) * 2
+    table = x[0, 0]
+    whole, ends = F.embedding_bag(places, table).view(-1, 1), torch.cat((starts, starts.new_full((1,), places.numel())))
+    bags = F.embedding_bag(places.view(-1), table, starts, mode="sum").view(-1) * 2
+    return whole + 1, bags, F.embedding_bag(places.view(-1), table, ends, mode="max", include_last_offset=True).view(-1)
+
+
+@pytest.mark.parametrize("function", [of_points, of_bags])
+def test_what_is_behind_a_call_knows_its_sizes(function):
+    fast = framefuse.compile(function, fullgraph=True)
+    for sizes in ((1, 3, 8, 9), (2, 3, 8, 9), (2, 4, 11, 7), (3, 2, 5, 12)):
+        x = torch.randn(sizes)
+        for mine, other in zip(fast(x), function(x), strict=True):
+            torch.testing.assert_close(mine, other)
+            assert mine.stride() == other.stride()
+    state = fast.__framefuse__
+    assert state.dispatch.hits >= 2 and not state.reasons, (state.reasons, len(state.products))
+    for product in state.products:
+        assert not product.stages.lowered.bound, "sizes that are known only while it runs"
+
+
 def test_one_chosen_along_a_dimension():
     fast = framefuse.compile(chosen)
     for sizes in ((1, 3, 8, 9), (2, 3, 8, 9), (2, 4, 11, 7), (1, 1, 3, 12), (2, 2, 5, 1)):
