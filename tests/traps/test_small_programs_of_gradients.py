@@ -713,6 +713,25 @@ def gradients_of_norms_by_kept_statistics(compiled):
 
 
 @ROWS.program
+def what_a_gradient_of_a_convolution_does_not_depend_on(compiled):
+    """Its input, and the biases before it, have no gradient of it: zeros would have weight decay move them."""
+    for net in (
+        nn.Conv2d(3, 4, 3),
+        nn.Conv2d(3, 4, 3).requires_grad_(False),
+        nn.Sequential(nn.Conv2d(3, 3, 1), nn.ConvTranspose2d(3, 2, 2), nn.Conv2d(2, 2, 3)),
+        nn.Sequential(nn.Conv2d(3, 3, 1), nn.Tanh(), nn.Conv2d(3, 2, 3)),
+    ):
+        fast = compiled(net)
+        for i in range(3):
+            x = draw(i, 2, 3, 6, 6, grad=True)
+            (slope,) = torch.autograd.grad(fast(x).sum(), x, create_graph=True)
+            yield slope
+            net.zero_grad()
+            slope.square().sum().backward()
+            yield x.grad, [parameter.grad for parameter in net.parameters()]
+
+
+@ROWS.program
 def gradients_of_gradients_of_one_element(compiled):
     """They lead on to the element, by zeros."""
     for function in (lambda x: F.log_softmax(x, -1), lambda x: x.softmax(-1)):

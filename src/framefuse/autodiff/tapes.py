@@ -4,14 +4,14 @@ them again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from framefuse.autodiff.library import Order, calls, order_of
 from framefuse.autodiff.registry import Given, Gradient
 from framefuse.errors import Stop
 from framefuse.ir.builder import Builder
-from framefuse.ir.graph import Arg, Node
+from framefuse.ir.graph import Arg, Node, Path
 from framefuse.ir.nested import mapped
 from framefuse.ir.stops import reason
 from framefuse.ir.taped_calls import Hole, Replay, Taped, Vjp, from_tape, used_up
@@ -46,6 +46,24 @@ def refuse_sparse(node: Node) -> None:
 FLAGS = ("sparse", "sparse_grad")
 
 
+# Of which results, by their paths, a gradient leads to an operand, by its place among the arguments: torch gives the
+# others none, where zeros would have an optimizer move what eager leaves alone.
+LEADS: dict[str, dict[int, tuple[Path, ...]]] = {
+    "convolution_backward": {0: ((0,), (1,), (2,)), 1: ((1,),), 2: ((0,),)},
+}
+
+
+def _led(node: Node, need: Sequence[bool], paths: Iterable[Path]) -> tuple[int, ...]:
+    """The needed operands to which gradients of the results at ``paths`` lead."""
+    needed, leads = [index for index, here in enumerate(need) if here], LEADS.get(node.attr("name"))
+    if leads is None:
+        return tuple(needed)
+    args = node.attr("args")[1] if isinstance(node.attr("target"), Taped) else node.attr("args")
+    known = set(paths)
+    led = {args[place].index for place, of in leads.items() if known.intersection(of)}
+    return tuple(index for index in needed if index in led)
+
+
 # ---- graphs ----------------------------------------------------------------------------------------------------------
 
 
@@ -64,7 +82,7 @@ def call_again(builder: Builder, node: Node, given: Given, need: Sequence[bool])
     if node.attr("random") and not state:
         raise Stop(reason("gradient", f"{node.attr('name')}, which draws random numbers,", node.line))
     refuse_sparse(node)
-    wanted = tuple(index for index, here in enumerate(need) if here)
+    wanted = _led(node, need, given)
     again = Vjp(target, wanted, tuple(given))
     taken = (node.inputs, args, kwargs, tuple(given.values()), *state)
     return _spread(builder, node, again, taken, wanted, orders)
@@ -90,7 +108,8 @@ def read_tape(builder: Builder, node: Node, given: Given, need: Sequence[bool]) 
     target = node.attr("target")
     parts = builder.results(node)
     results = tuple(parts[(1, path[1])] for path in given)
-    wanted = [index for index in target.wanted if need[index]]
+    led = _led(node, need, [target.paths[path[1]] for path in given])
+    wanted = [index for index in target.wanted if index in led]
     leaves = tuple(parts[(2, target.wanted.index(index))] for index in wanted)
     orders = _as_results(builder, node, given)
     reads = used_up if node.device == "cpu" else from_tape
@@ -114,6 +133,9 @@ def _spread(
     orders: Mapping[Node, Order],
 ) -> Sequence[Gradient]:
     """One gradient for each operand out of a call that gives those of the wanted ones."""
+    parts: list[Gradient] = [None] * len(node.inputs)
+    if not wanted:
+        return parts
     operands = [node.inputs[index] for index in wanted]
     results = [((place,), operand.dtype, operand.shape) for place, operand in enumerate(operands)]
     rows = [tuple(range(len(operand.shape))) for operand in operands]
@@ -121,7 +143,6 @@ def _spread(
     given = [orders_of.get(len(order), order) for order in rows]
     name = f"{node.attr('name')}_backward"
     gradients = calls(builder, target, args, results, name=name, given=given, orders=orders)
-    parts: list[Gradient] = [None] * len(node.inputs)
     for index, part in zip(wanted, gradients, strict=True):
         parts[index] = part
     return parts
