@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 import framefuse
@@ -28,7 +29,9 @@ FIELDS = (
 
 @dataclass(frozen=True)
 class Case:
-    """The size `name` of `ir/costs.py`, `others` to compare with, and the program on tensors of `shapes`."""
+    """The size `name` of `ir/costs.py`, or the one that stands there under a `key`, `others` to compare with, and the
+    program on tensors of `shapes`.
+    """
 
     name: str
     others: Sequence[Any]
@@ -36,6 +39,14 @@ class Case:
     function: Callable[..., object]
     shapes: Sequence[tuple[int, ...]]
     threads: int = 1
+    dtype: torch.dtype = torch.float32
+    key: str | None = None
+
+    @property
+    def own(self) -> Any:
+        """The size as it is."""
+        value = getattr(sizes, self.name)
+        return value if self.key is None else value[self.key]
 
 
 def total(x: Tensor) -> Tensor:
@@ -85,6 +96,28 @@ def skewed(out: Tensor, x: Tensor) -> None:
     out.copy_(longer.reshape(-1, rows, columns) * 2)
 
 
+def repeated(out: Tensor, x: Tensor, row: Tensor) -> None:
+    """Rows times exponentials of one row, which each of them needs."""
+    out.copy_(x * row.exp())
+
+
+def rotary(out: Tensor, x: Tensor, turns: Tensor) -> None:
+    """Pairs of numbers as complex ones, which are turned."""
+    turned = torch.view_as_complex(x) * torch.view_as_complex(turns)
+    out.copy_(torch.view_as_real(turned * 2))
+
+
+def normed(x: Tensor) -> Tensor:
+    """A batch norm in training with what is behind it."""
+    return F.relu(F.batch_norm(x, None, None, training=True))
+
+
+def convolved(x: Tensor, weight: Tensor) -> Tensor:
+    """A convolution between two kernels."""
+    return F.relu(F.conv2d(x * 2, weight, padding=1))
+
+
+BFLOAT16, FLOAT16 = torch.bfloat16, torch.float16
 CASES = (
     Case("CHUNK", (512, 1024, 16384, 65536), "sum of 4 M", total, [(1 << 22,)]),
     Case("CPU_STAGED_ABOVE", (10_000, 10_000_000), "sum of 512 k, 2 threads", total, [(1 << 19,)], 2),
@@ -105,18 +138,27 @@ CASES = (
     Case("KEPT_ELEMENT", (0.0, 1.0, 10.0), "skewed rows, 512 x 31 x 60", skewed, [(512, 31, 60)] * 2),
     Case("KEPT_ABOVE", (0.0, 100.0), "exp, read by two kernels", twice, [(1024, 1024)] * 2),
     Case("REPEATED_WORK", (0, 10**9), "exp, read by two kernels", twice, [(1024, 1024)] * 2),
+    Case("CPU_HELD", (0,), "column sums, 65536 x 32", columns, [(65536, 32)]),
+    Case("CPU_HELD", (0,), "column sums, 65536 x 64", columns, [(65536, 64)]),
+    Case("CPU_REPEATED", (100,), "rows over exp of one, 1024 x 512", repeated, [(1024, 512), (1024, 512), (512,)]),
+    Case("COMPLEX_SAVED", ((2, 2),), "rotary, 1024 x 64 pairs", rotary, [(1024, 64, 2)] * 3),
+    Case("SHORT_NORM", (0.15,), "batch norm, 8 x 64 x 28 x 28", normed, [(8, 64, 28, 28)], dtype=BFLOAT16),
+    Case(
+        "CONVOLUTION", ((0.0, 0.00075),), "3 x 3, 2 x 16 x 32 x 32", convolved, [(2, 16, 32, 32), (16, 16, 3, 3)],
+        dtype=FLOAT16, key="plain of float16",
+    ),
 )
 
 
 @contextmanager
-def held(name: str, value: object) -> Iterator[None]:
-    """Gives a size another value."""
-    before = getattr(sizes, name)
-    setattr(sizes, name, value)
+def held(case: Case, value: object) -> Iterator[None]:
+    """Gives the size of a case another value."""
+    before = getattr(sizes, case.name)
+    setattr(sizes, case.name, value if case.key is None else {**before, case.key: value})
     try:
         yield
     finally:
-        setattr(sizes, name, before)
+        setattr(sizes, case.name, before)
 
 
 def fastest(runs: Mapping[str, Column], passes: int) -> dict[str, float]:
@@ -129,21 +171,21 @@ def fastest(runs: Mapping[str, Column], passes: int) -> dict[str, float]:
 def measure(case: Case, passes: int, say: Say) -> Row:
     """One row: milliseconds with the size as it is, and how many times as fast each other one is."""
     generator = torch.Generator().manual_seed(0)
-    inputs = tuple(torch.randn(shape, generator=generator) for shape in case.shapes)
-    own = getattr(sizes, case.name)
+    inputs = tuple(torch.randn(shape, generator=generator).to(case.dtype) for shape in case.shapes)
+    own = case.own
     runs: dict[str, Column] = {}
     with threads(case.threads):
         for value in (own, *case.others):
-            say(f"{case.name} = {value}")
-            with held(case.name, value):
-                compiled = framefuse.compile(lambda *tensors: case.function(*tensors))
+            say(f"{case.key or case.name} = {value}")
+            with held(case, value):  # a kept program would be of another value
+                compiled = framefuse.compile(lambda *tensors: case.function(*tensors), options={"cache": False})
                 compiled(*inputs)
                 compiled(*inputs)
             runs[str(value)] = Column(compiled, [inputs] * 5)
         best = fastest(runs, passes)
     first = best[str(own)]
     others = ", ".join(f"{value}: {first / best[str(value)]:.2f}" for value in case.others)
-    row: dict[str, Value] = {"size": case.name, "program": case.title, "has": str(own), "ms": first * 1e3}
+    row: dict[str, Value] = {"size": case.key or case.name, "program": case.title, "has": str(own), "ms": first * 1e3}
     return {**row, "others": others}
 
 
