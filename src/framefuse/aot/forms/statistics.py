@@ -12,14 +12,24 @@ from framefuse.aot.forms.registry import Given, form
 from framefuse.ir.values import Value
 
 
-@form(torch.cov, torch.Tensor.cov, where=lambda given: given["fweights"] is None and given["aweights"] is None)
+def _is_of_numbers(given: Given) -> bool:
+    return given["input"].dtype is not torch.bool and not given["input"].dtype.is_complex
+
+
+def _is_unweighted(given: Given) -> bool:
+    return given["fweights"] is None and given["aweights"] is None and _is_of_numbers(given)
+
+
+@form(torch.cov, torch.Tensor.cov, where=_is_unweighted)
 def cov(input: Tensor, *, correction: int = 1, fweights: Value = None, aweights: Value = None) -> Tensor:
+    if not input.dtype.is_floating_point:
+        input = input.to(torch.get_default_dtype())
     rows = input.reshape(1, -1) if input.dim() < 2 else input
     apart = rows - rows.mean(1, keepdim=True)
     return (torch.matmul(apart, apart.mT) / max(rows.shape[1] - correction, 0)).squeeze()
 
 
-@form(torch.corrcoef, torch.Tensor.corrcoef)
+@form(torch.corrcoef, torch.Tensor.corrcoef, where=_is_of_numbers)
 def corrcoef(input: Tensor) -> Tensor:
     shared = cov(input)
     if shared.dim() == 0:

@@ -175,6 +175,7 @@ OTHERS = {
         lambda t: [F.affine_grid(t, (2, 1, 3, 4), align_corners=each) for each in (False, True)], drawn(2, 2, 3)
     ),
     "covariances": (lambda x: (torch.cov(x), torch.corrcoef(x), torch.cov(x[0])), drawn(3, 9)),
+    "covariances of integers": (lambda x: [torch.cov(x), torch.corrcoef(x)], whole(9, 3, 9)),
     "norms": (
         lambda x: (*(torch.linalg.matrix_norm(x, kind) for kind in ("fro", 1, -torch.inf)), x.renorm(2, 0, 1.0),
                    torch.trapezoid(x, dim=1), torch.trapezoid(x, x[0, 0].sort()[0])),
