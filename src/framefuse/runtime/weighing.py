@@ -182,7 +182,7 @@ def _is_library_of_complex(stages: Compilation) -> bool:
     """
     cases = [case.stages for derivative in stages.derivatives for case in derivative.cases]
     metas = [meta for meta in stages.trace.metas if meta is not None]
-    return bool(cases) and not any(case.computes for case in cases) and all(m.dtype.is_complex for m in metas)
+    return not any(case.computes for case in cases) and all(meta.dtype.is_complex for meta in metas)
 
 
 def _is_small(stages: Compilation) -> bool:

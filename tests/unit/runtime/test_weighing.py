@@ -296,6 +296,25 @@ TRAINED = {
 }
 
 
+COMPLEX = {
+    "layers of complex numbers": (lambda x, w: F.linear(torch.tanh(F.linear(x, w)), w), True),
+    "a kernel of their parts": (lambda x, w: (x * w * x + w) * x * w, False),
+}
+
+
+@pytest.mark.first_call
+@pytest.mark.parametrize("name", COMPLEX)
+def test_training_of_complex_numbers_rests_where_all_is_torchs_own(name):
+    program, rests = COMPLEX[name]
+    compiled = framefuse.compile(program)
+    state = compiled_function(compiled)
+    for _ in range(LONG + 2):
+        x, w = (torch.randn(4, 4, dtype=torch.complex64, requires_grad=True) for _ in range(2))
+        gradients = [torch.autograd.grad(each(x, w).abs().square().sum(), (x, w)) for each in (program, compiled)]
+        torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+    assert state.dispatch.hits >= SETTLE and (state.dispatch.rest > 0) is rests
+
+
 @pytest.mark.first_call
 @pytest.mark.parametrize("name", TRAINED)
 def test_training_rests_where_all_is_torchs_own_forward_and_backward(name):
