@@ -42,6 +42,7 @@ OTHERS = {
 def everywhere(monkeypatch):
     monkeypatch.setattr(line_windows, "VIEWED", {})
     monkeypatch.setattr(costs, "GPU_LANES", 4)
+    monkeypatch.setattr(costs, "GPU_WINDOWED", 64)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

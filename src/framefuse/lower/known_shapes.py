@@ -199,6 +199,27 @@ def embedding_bag(
     return Shapes(((bags, weight.shape[1]),))
 
 
+@rule("stft")
+def stft(
+    lo: Lowering, input: Node, n_fft: Value, hop_length: Value = None, win_length: Value = None,
+    window: Node | None = None, center: bool = True, pad_mode: str = "reflect", normalized: bool = False,
+    onesided: bool | None = None, return_complex: bool | None = None, align_to_window: bool | None = None,
+) -> Shapes:  # fmt: skip
+    hop = hop_length if hop_length is not None else n_fft // 4 if isinstance(n_fft, int) else None
+    if not isinstance(n_fft, int) or not isinstance(hop, int) or hop <= 0 or align_to_window is not None:
+        raise Unsupported("windows of another length at each call")
+    whole = input.dtype.kind == "complex" or (window is not None and window.dtype.kind == "complex")
+    half = onesided if onesided is not None else not whole
+    *batch, length = input.shape
+    beside = n_fft // 2 if center else 0
+    if center and pad_mode == "reflect":
+        lo.require("<", expr(beside), length, "a reflected border")
+    lo.require("<=", expr(n_fft), length + 2 * beside, "a window")
+    frames = (length + 2 * beside - n_fft) // hop + 1
+    parts = () if (whole if return_complex is None else return_complex) else (expr(2),)
+    return Shapes(((*batch, expr(n_fft // 2 + 1 if half else n_fft), frames, *parts),))
+
+
 @rule("torch.lstm")
 def lstm(
     lo: Lowering, input: Node, hx: Value, params: Value, has_biases: bool, num_layers: int, dropout: float, train: bool,

@@ -145,7 +145,15 @@ def of_bags(x):
     return whole + 1, bags, F.embedding_bag(places.view(-1), table, ends, mode="max", include_last_offset=True).view(-1)
 
 
-@pytest.mark.parametrize("function", [of_points, of_bags])
+def of_sound(x):
+    sound, window = x.flatten(1), torch.hann_window(16)
+    seen = torch.stft(sound, 16, 5, window=window, return_complex=True)
+    other = torch.stft(sound[0], 12, center=False, onesided=False, return_complex=True)
+    third = torch.stft(sound, 16, 4, 12, pad_mode="constant", normalized=True, return_complex=True).abs()
+    return (seen.abs() ** 2).flatten(1).amax(1), other.abs().reshape(-1) * 2, third.reshape(x.shape[0], -1) + 1
+
+
+@pytest.mark.parametrize("function", [of_points, of_bags, of_sound])
 def test_what_is_behind_a_call_knows_its_sizes(function):
     fast = framefuse.compile(function, fullgraph=True)
     for sizes in ((1, 3, 8, 9), (2, 3, 8, 9), (2, 4, 11, 7), (3, 2, 5, 12)):
