@@ -297,6 +297,11 @@ def saved_drop(saved: list[Any], *indices: int) -> None:
 def raise_versions(*tensors: Any) -> None:
     """One write to each tensor, as autograd counts them; inference tensors count none."""
 
+def marks_of(*tensors: Any) -> bytes:
+    """Bytes that are equal for as long as these tensors live, lie where they lay and nobody wrote to them. TypeError
+    for tensors that count no writes, as those of inference mode.
+    """
+
 def positions_within(positions: Any, size: int, wraps: bool) -> None:
     """Raises IndexError where an element of ``positions``, whole numbers in the CPU's memory, is no place of a
     dimension of that size; with ``wraps`` negative ones count from its end. TypeError for other tensors.

@@ -227,6 +227,21 @@ def reset() -> None:
         function.reset()
 
 
+def refresh(model: torch.nn.Module | None = None) -> None:
+    """Has what ``options={"freeze": True}`` keeps derived anew from the parameters and buffers of a model, of all where
+    none is given, at the next calls; until then it takes no memory.
+
+    Only what no version counts needs it: writes through ``.data`` or by code that goes past torch.
+
+    Raises:
+        UserError: ``model`` is no module.
+    """
+    if model is not None and not isinstance(model, torch.nn.Module):
+        raise UserError(f"{kind_of(model)} has no parameters. Give a module, or nothing for all of them")
+    tensors = None if model is None else (*model.parameters(), *model.buffers())
+    importlib.import_module("framefuse.runtime.kept_values").refresh(tensors)
+
+
 def save_cache(path: str | os.PathLike[str], *, key: str | bytes | None = None, whole: bool = False) -> int:
     """Writes what the cache on disk keeps into one file, for :func:`load_cache` on machines of the same kind.
 

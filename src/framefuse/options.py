@@ -72,6 +72,9 @@ class Options:
         True, "Calls wait for compiled code; False: they run eagerly meanwhile; a number: for so many milliseconds.",
         numbers=True, shapes=False,
     )  # fmt: skip
+    freeze: bool = _row(
+        False, "What a graph without gradients computes from parameters and buffers alone is kept while they stay."
+    )
     check: bool = _row(False, "Every stage's product is verified; slow, for tests.")
     verify: bool = _row(False, "Each new trace is compared with eager on the call that it was made for; slow.")
     numerics: str = _row("default", NUMERICS, ("default", "eager"))

@@ -57,8 +57,10 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "graph_as_trace": {"ambient"},
         "captured_passes": {"graph_as_trace"},
         "examples": set(),
+        "fixed_inputs": set(),
         "passes": {
-            "ambient", "backward", "behind", "captured_passes", "examples", "faults", "kernels", "programs", "progress"
+            "ambient", "backward", "behind", "captured_passes", "examples", "faults", "fixed_inputs", "kernels",
+            "programs", "progress",
         },
         "tree": {"ambient", "behind", "own_backwards", "wiring", "faults", "passes", "programs", "calls"},
         "patterns": {"passes", "tree"},

@@ -83,7 +83,7 @@ def is_on_gpu(examples: Sequence[torch.Tensor]) -> bool:
 
 
 def _recorded(f: Callable[..., Any], examples: Sequence[torch.Tensor], dynamic: bool) -> Recorded:
-    options = {"cache": False, "cpu_target": "alone"}
+    options = {"cache": False, "cpu_target": "alone", "freeze": False}
     compiled = compile(f, fullgraph=True, dynamic=dynamic, options=options)
     state = compiled_function(compiled)
     if state is None:

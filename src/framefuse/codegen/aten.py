@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -57,6 +57,12 @@ def on_aten(graph: Graph) -> Graph:
         ),
         kept=(node,),
     )
+
+
+def computed(graph: Graph) -> Callable[[Sequence[torch.Tensor]], tuple[torch.Tensor, ...]]:
+    """The outputs of a graph without numbers as a function of its inputs, in memory of their own and in their order."""
+    call = AtenGraph(graph, graph.outputs, ())
+    return lambda inputs: call(inputs, (), ())
 
 
 def _strides(node: Node, order: Sequence[int] | None) -> tuple[Any, ...]:

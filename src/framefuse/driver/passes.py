@@ -6,8 +6,9 @@ import importlib
 import inspect
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from framefuse import _native
@@ -48,7 +49,7 @@ from framefuse.runtime.recorded_call import Product
 if TYPE_CHECKING:
     from framefuse.autodiff import halves as cut_in_halves
     from framefuse.autodiff import with_kept_moments, without_marks
-    from framefuse.codegen.aten import on_aten
+    from framefuse.codegen.aten import computed, on_aten
     from framefuse.codegen.interpreter import by_python
     from framefuse.codegen.python import compile_graph
     from framefuse.codegen.targets import lacking, targets
@@ -56,15 +57,18 @@ if TYPE_CHECKING:
     from framefuse.driver.backward import holders, unwritten
     from framefuse.driver.captured_passes import with_captured_passes
     from framefuse.driver.examples import examples_of
+    from framefuse.driver.fixed_inputs import fixed_inputs
     from framefuse.driver.kernels import choose_products, compile_kernels
     from framefuse.fuse import fuse
     from framefuse.ir.verify import verify
     from framefuse.lower import lower
     from framefuse.runtime.captures import with_region
+    from framefuse.runtime.kept_values import keeping
 else:  # a call that an earlier process kept needs none of them
     cut_in_halves = later("framefuse.autodiff", "halves")
     with_kept_moments = later("framefuse.autodiff", "with_kept_moments")
     without_marks = later("framefuse.autodiff", "without_marks")
+    computed = later("framefuse.codegen.aten", "computed")
     on_aten = later("framefuse.codegen.aten", "on_aten")
     by_python = later("framefuse.codegen.interpreter", "by_python")
     compile_graph = later("framefuse.codegen.python", "compile_graph")
@@ -75,12 +79,14 @@ else:  # a call that an earlier process kept needs none of them
     unwritten = later("framefuse.driver.backward", "unwritten")
     with_captured_passes = later("framefuse.driver.captured_passes", "with_captured_passes")
     examples_of = later("framefuse.driver.examples", "examples_of")
+    fixed_inputs = later("framefuse.driver.fixed_inputs", "fixed_inputs")
     choose_products = later("framefuse.driver.kernels", "choose_products")
     compile_kernels = later("framefuse.driver.kernels", "compile_kernels")
     fuse = later("framefuse.fuse", "fuse")
     verify = later("framefuse.ir.verify", "verify")
     lower = later("framefuse.lower", "lower")
     with_region = later("framefuse.runtime.captures", "with_region")
+    keeping = later("framefuse.runtime.kept_values", "keeping")
 
 POSITIONS = 2**31 - 2**20  # below it the kernels of a GPU count positions in 32 bits
 logger = logging.getLogger("framefuse")
@@ -252,22 +258,26 @@ def _forward(lowered: Graph, halves: Halves | None, options: Options) -> Graph:
 # ---- from a graph to its code ----------------------------------------------------------------------------------------
 
 
-def _products(graph: Graph, halves: Halves | None, options: Options) -> Chosen:
+def _products(graph: Graph, halves: Halves | None, trace: Trace, bound: Arguments | None, options: Options) -> Chosen:
     """Which products are kernels of ours, in the modes that measure."""
     devices = {node.device for node in graph.nodes}
     if not options.measures or any(lacking(device, options.cpu_target) for device in devices):
         return Chosen()
-    return choose_products(_scheduled(graph, options, halves, offers=True), options)
+    fixed = fixed_inputs(trace, bound, options) if halves is None else {}
+    return choose_products(_scheduled(graph, options, halves, offers=True, fixed=fixed), options)
 
 
-def _fuse(graph: Graph, halves: Halves | None, chosen: Chosen, trace: Trace, options: Options) -> Schedule:
+def _fuse(
+    graph: Graph, halves: Halves | None, chosen: Chosen, trace: Trace, bound: Arguments | None, options: Options
+) -> Schedule:
     for device in dict.fromkeys(node.device for node in graph.nodes):
         why = lacking(device, options.cpu_target)
         if why is not None:
             return _on_aten(graph, options, device, why)
     if trace.assumptions.state.deterministic and any(node.op == "scatter_add" for node in graph.nodes):
         return _scheduled(on_aten(graph), options)  # a forward made again, where terms are to be added in order now
-    return _scheduled(graph, options, halves, products=chosen.products)
+    fixed = fixed_inputs(trace, bound, options) if halves is None else {}
+    return _scheduled(graph, options, halves, products=chosen.products, fixed=fixed)
 
 
 def _on_aten(graph: Graph, options: Options, device: str, why: str) -> Schedule:
@@ -284,6 +294,7 @@ def _scheduled(
     halves: Halves | None = None,
     offers: bool = False,
     products: frozenset[tuple[int, bool]] = frozenset(),
+    fixed: Mapping[int, Source | None] | None = None,
 ) -> Schedule:
     return fuse(
         graph,
@@ -293,6 +304,7 @@ def _scheduled(
         offers=offers,
         products=products,
         trains=halves is not None,
+        fixed=fixed,
         check=options.check,
         dump=bool(options.report),
     )
@@ -346,12 +358,17 @@ def _limits(code: GraphCode) -> tuple[Relation, ...]:
 
 
 def _guards(
-    assumptions: Assumptions, trace: Trace, graph: Graph, kept: KeptGuards | None, options: Options
+    assumptions: Assumptions,
+    trace: Trace,
+    graph: Graph,
+    code: GraphCode,
+    kept: KeptGuards | None,
+    options: Options,
 ) -> Guards:
     bases = [trace.assumptions.inputs[place].source.base for place in graph.consumed]
-    lists = dict.fromkeys(base for base in bases if base is not None)
-    found = kept.of(trace, assumptions, lists) if kept is not None else None
-    return found or build(assumptions, sources=(*_sources(trace), *lists))
+    more = dict.fromkeys((*(base for base in bases if base is not None), *code.schedule.witnesses))
+    found = kept.of(trace, assumptions, more) if kept is not None else None
+    return found or build(assumptions, sources=(*_sources(trace), *more))
 
 
 def _derivatives(
@@ -383,8 +400,9 @@ def _assemble(
 ) -> Plan:
     whole_kernels.hold(trace, code.schedule)
     numbers = guards.program.numbers
+    keep = partial(keeping, compute=computed) if options.freeze else None
     plan = assemble(
-        trace, code.schedule, code.kernels, guards.number_of, numbers, guards.register_of, derivatives
+        trace, code.schedule, code.kernels, guards.number_of, numbers, guards.register_of, derivatives, keep
     )
     return with_region(plan, options.graph_limit) if options.graphs else plan
 
@@ -441,6 +459,10 @@ def _assume_trace(trace: Trace, graph: Graph, options: Options) -> Assumptions:
     """
     relations = graph.relations if any(map(_gives_back, trace.calls)) else ()
     return trace.assumptions.with_relations(relations, graph.values)
+
+
+def _guards_of_trace(assumptions: Assumptions, trace: Trace, options: Options) -> Guards:
+    return build(assumptions, sources=_sources(trace))
 
 
 def _gives_back(call: Call) -> bool:
@@ -511,7 +533,7 @@ def through_backend(backend: FxBackend) -> tuple[Pass, ...]:
         Pass("lower", _lower, "lowered"),
         Pass("lower", _unmarked, "graph"),
         Pass("guards", _assume_trace, "assumptions"),
-        Pass("guards", _guards, "guards"),
+        Pass("guards", _guards_of_trace, "guards"),
         Pass("examples", _examples, "examples"),
         Pass("backend", call, "callable"),
         Pass("assemble", _backend_plan, "plan"),

@@ -13,11 +13,13 @@ from framefuse.explain.saved import saved_bytes
 from framefuse.explain.timing import Answer, Timing, answering, timed
 from framefuse.ir import stops
 from framefuse.ir.passes import Step
+from framefuse.ir.plan import CallStep
 from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
 from framefuse.ir.source import Line
 from framefuse.ir.tuning import Tuning, total
 from framefuse.ir.values import Arguments, Keywords, Value
 from framefuse.runtime.function import CompiledFunction, behind, compiled_function
+from framefuse.runtime.kept_values import kept_by
 from framefuse.runtime.recorded_call import Product
 
 LAZY = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -51,6 +53,18 @@ class Replays:
 
 
 @dataclass(frozen=True, slots=True)
+class Derivation:
+    """What a graph keeps that it derives from parameters and buffers: ``bytes`` of it now, derived in ``seconds``
+    altogether by ``times`` rounds, that ``spared`` calls did without.
+    """
+
+    bytes: int
+    seconds: float
+    times: int
+    spared: int
+
+
+@dataclass(frozen=True, slots=True)
 class GraphReport:
     """One compiled trace: where it starts, how many torch calls went into how many pieces, and what each pass took.
 
@@ -58,8 +72,9 @@ class GraphReport:
     ``backward`` is what the cases of its backward pass run, compiled when they were first asked, and ``uncompiled`` why
     some have no compiled code, with how often they ran. ``tuning`` is what measuring gave, backward included, in the
     modes that measure; ``passes`` is what each pass of fuse did, in order; ``replays`` are the
-    captured graphs of the forward, and those of each case of the backward, in the modes that replay. ``why`` is what
-    the trace before it did not hold for, if there was one.
+    captured graphs of the forward, and those of each case of the backward, in the modes that replay. ``derived`` is
+    what it keeps of parameters and buffers with the option ``freeze``. ``why`` is what the trace before it did not hold
+    for, if there was one.
     """
 
     name: str
@@ -76,6 +91,7 @@ class GraphReport:
     backward_replays: tuple[Replays | None, ...] = ()
     why: str | None = None
     passes: tuple[Step, ...] = ()
+    derived: Derivation | None = None
 
     def count(self, kind: str) -> int:
         """How many pieces of that kind run on each call."""
@@ -208,6 +224,7 @@ def _graph(product: Product, beginning: Line | None) -> GraphReport:
         uncompiled=tuple(row for derivative in derivatives for row in derivative.reasons.items()),
         tuning=total(measured) if measured else None,
         passes=_passes(product),
+        derived=_derivation(product),
         replays=_replays(product),
         backward_replays=tuple(_replays(case) for case in cases),
     )
@@ -217,6 +234,20 @@ def _passes(product: Product) -> tuple[Step, ...]:
     """What each pass of fuse did."""
     code = product.stages.code
     return () if code is None else code.schedule.steps
+
+
+def _derivation(product: Product) -> Derivation | None:
+    """What a plan keeps of parameters and buffers; None where it derives nothing."""
+    kept = kept_by(step.function for step in product.stages.plan.steps if isinstance(step, CallStep))
+    if not kept:
+        return None
+    accounts = [each.account for each in kept]
+    return Derivation(
+        sum(each.bytes for each in kept),
+        sum(account.seconds for account in accounts),
+        max(account.computed for account in accounts),
+        min(account.spared for account in accounts),
+    )
 
 
 def _replays(product: Product) -> Replays | None:
@@ -285,6 +316,8 @@ def _graphs(e: Explanation) -> list[str]:
             ours, eager = graph.saved
             against = "" if eager is None else f", eager {_size(eager)}"
             lines.append(f"             keeps {_size(ours)} for backward{against}")
+        if graph.derived is not None:
+            lines.append(f"             {_kept(graph.derived)}")
         if graph.replays is not None:
             lines.append(f"             {_replayed(graph.replays)}")
         for work, count in Counter(graph.backward).items():
@@ -325,6 +358,12 @@ def _tuning(tuning: Tuning) -> list[str]:
     for why, count in Counter(kernel.skipped for kernel in tuning.kernels if kernel.skipped).items():
         lines.append(f"               {_count(count, 'kernel')} not measured: {why}")
     return lines
+
+
+def _kept(derived: Derivation) -> str:
+    """The price of what is derived from parameters and buffers, and how often it was there."""
+    took = f"derived in {_duration(derived.seconds)}" + (f", {derived.times} times" if derived.times > 1 else "")
+    return f"keeps {_size(derived.bytes)} of weights, {took}; {_count(derived.spared, 'call')} did without that"
 
 
 def _replayed(replays: Replays) -> str:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from framefuse.fuse.graph.aligned_products import with_aligned_products
 from framefuse.fuse.graph.biases import with_biases_apart
 from framefuse.fuse.graph.changed_parts import with_parts
 from framefuse.fuse.graph.copies import with_single_copies
+from framefuse.fuse.graph.derived_values import with_derived
 from framefuse.fuse.graph.dropouts import with_whole_dropouts
 from framefuse.fuse.graph.empty import without_empty
 from framefuse.fuse.graph.exclusive_scans import with_exclusive_scans
+from framefuse.fuse.graph.folded_scales import with_folded_scales
 from framefuse.fuse.graph.interleaved import with_interleaved_parts
 from framefuse.fuse.graph.joins import with_pieces
 from framefuse.fuse.graph.named_sizes import with_named_sizes
 from framefuse.fuse.graph.norms import with_own_norms
+from framefuse.fuse.graph.packed_weights import with_packed_weights
 from framefuse.fuse.graph.results import with_own_results
 from framefuse.fuse.graph.row_sums import with_row_sums
 from framefuse.fuse.graph.scatters import with_own_sums
@@ -35,6 +38,7 @@ from framefuse.fuse.setting import ProductName, Setting
 from framefuse.fuse.text import draft_text, graph_change_text, groups_text, schedule_text
 from framefuse.fuse.verify import verify_draft, verify_groups, verify_schedule
 from framefuse.fuse.writer import written
+from framefuse.ir.facts import Source
 from framefuse.ir.graph import Graph
 from framefuse.ir.passes import Pass, Stage, run
 from framefuse.ir.schedule import Schedule
@@ -62,12 +66,15 @@ PASSES = (
     Pass("interleaved parts", GRAPH, with_interleaved_parts),
     Pass("pieces", GRAPH, _alone(with_pieces)),
     Pass("exclusive scans", GRAPH, _alone(with_exclusive_scans)),
+    Pass("folded scales", GRAPH, with_folded_scales),
     Pass("aligned products", GRAPH, with_aligned_products),
     Pass("named sizes", GRAPH, _alone(with_named_sizes)),
     Pass("own norms", GRAPH, with_own_norms),
     Pass("biases apart", GRAPH, with_biases_apart),
     Pass("dropouts", GRAPH, _alone(with_whole_dropouts)),
     Pass("layouts", GRAPH, with_layouts),
+    Pass("packed weights", GRAPH, with_packed_weights),
+    Pass("derived values", GRAPH, with_derived),
     Pass("short runs", GRAPH, without_short_runs),
     Pass("single copies", GRAPH, _alone(with_single_copies)),
     Pass("row sums", GRAPH, with_row_sums),
@@ -98,13 +105,14 @@ def fuse(
     offers: bool = False,
     products: frozenset[ProductName] = frozenset(),
     trains: bool = False,
+    fixed: Mapping[int, Source | None] | None = None,
     check: bool = False,
     dump: bool = False,
 ) -> Schedule:
     """The schedule of ``graph``, with what each pass did; the others are as in :class:`Setting`. With ``check`` what
     each pass changed is verified, with ``dump`` it is printed into the schedule's steps.
     """
-    setting = Setting(threads, exact, targets, offers, products, trains)
+    setting = Setting(threads, exact, targets, offers, products, trains, fixed or {})
     schedule, steps = run(PASSES, graph, setting, STAGES, check=check, dump=dump)
     result: Schedule = schedule
     return result.with_steps(steps)

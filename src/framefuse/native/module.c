@@ -7,6 +7,7 @@
 #include "frame_hook.h"
 #include "frames.h"
 #include "guard_set.h"
+#include "marks.h"
 #include "numbers.h"
 #include "plan_type.h"
 #include "positions.h"
@@ -56,6 +57,8 @@ static PyMethodDef functions[] = {
      "saved_drop(list, *indices): puts None there."},
     {"raise_versions", (PyCFunction)(void (*)(void))raise_versions_py, METH_FASTCALL,
      "raise_versions(*tensors): one write each, as autograd counts them."},
+    {"marks_of", (PyCFunction)(void (*)(void))marks_of_py, METH_FASTCALL,
+     "marks_of(*tensors): bytes, equal for as long as these tensors lie where they lay and nobody wrote to them."},
     {"positions_within", (PyCFunction)(void (*)(void))positions_within_py, METH_FASTCALL,
      "positions_within(positions, size, wraps): raises IndexError where one of them is none of a dimension."},
     {"load_module", (PyCFunction)(void (*)(void))load_module_py, METH_VARARGS | METH_KEYWORDS,

@@ -11,6 +11,7 @@ from framefuse.ir.numbers import Symbol
 from framefuse.ir.plan import NumbersStep, Plan, Template
 from framefuse.ir.schedule import Item, RunCall, Schedule
 from framefuse.ir.trace import Trace
+from framefuse.ir.values import Function
 from framefuse.runtime.closing_steps import Closing
 from framefuse.runtime.derivative import Derivative
 from framefuse.runtime.item_steps import Items
@@ -27,8 +28,10 @@ def assemble(
     number_count: int,
     register_of: Mapping[Source, int],
     derivatives: Sequence[Derivative] = (),
+    keep: Function | None = None,
 ) -> Plan:
-    """The plan of ``schedule``, whose outputs ``derivatives`` hang into autograd.
+    """The plan of ``schedule``, whose outputs ``derivatives`` hang into autograd; ``keep`` gives the
+    targets of calls that keep what they derive.
 
     ``kernels[i]`` is the compiled code of item ``i``; ``number_of`` and ``register_of`` say which of the
     ``number_count`` numbers and which registers the guard program sets.
@@ -43,7 +46,7 @@ def assemble(
     if inside or schedule.arena.constant != 0:  # what it holds may be empty in every call
         arena = numbers.slot_of(schedule.arena)
     arenas = tuple((device, numbers.slot_of(size)) for device, size in schedule.arenas)
-    items, closing = Items(steps), Closing(steps)
+    items, closing = Items(steps, keep), Closing(steps)
     closing.check()
     item_of: dict[int, Item] = {}  # by the step that does it
     for index, item in enumerate(schedule.items):

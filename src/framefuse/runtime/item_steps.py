@@ -100,8 +100,9 @@ def _same(tensor: torch.Tensor) -> torch.Tensor:
 class Items:
     """Adds the steps of one item after the other. ``written``: the slots of inputs that they write."""
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: Steps, keep: Function | None = None) -> None:
         self.steps = steps
+        self.keep = keep
         self.written: set[int] = set()
 
     def add(self, item: Item, compiled: KernelCode | None) -> None:
@@ -193,6 +194,8 @@ class Items:
 
         node = item.node
         target = node.attr("target")
+        if self.keep is not None:
+            target = self.keep(target)
         args = tuple(argument_template(value, leaf) for value in node.attr("args"))
         kwargs = tuple((name, argument_template(value, leaf)) for name, value in node.attr("kwargs").items())
         if item.checks is not None:

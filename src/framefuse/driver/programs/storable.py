@@ -27,6 +27,7 @@ OF_STAGES: dict[str, tuple[str, ...]] = {
         "BeforeWrite", "Draw", "Named", "OnCopies", "Parts", "Plainly", "Silent", "ThroughView", "Turned",
         "UnderAutocast",
     ),
+    "framefuse.ir.derivations": ("Derived", "Packed"),
     "framefuse.ir.dropout_masks": ("DropoutMask", "Dropped"),
 }  # fmt: skip
 IDENTITY: frozenset[type] = frozenset((graph.Node, nodes.Kernel))  # that compare by identity, or are changed

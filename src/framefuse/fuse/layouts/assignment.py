@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from framefuse.fuse.addressing.layout import Order, estimate, order_of_strides, shown_order
+from framefuse.fuse.graph.fixed import fixed_nodes
 from framefuse.fuse.layouts.movable_calls import Flexible, elements, flexible, rate
 from framefuse.fuse.layouts.prices import Labels, Prices
 from framefuse.fuse.setting import Setting
@@ -78,6 +79,7 @@ class Assignment:
 
     def __post_init__(self) -> None:
         self.choices: dict[Shape, bool] = {}
+        self.kept = fixed_nodes(self.graph, self.setting)  # what is turned once for many calls
         self.counts: dict[Shape, int] = {}  # of elements
         self.rows: set[Node] = set()  # what is computed from a reduction, in a kernel that walks along rows
         self.results: dict[Node, list[Node]] = {}
@@ -142,6 +144,8 @@ class Assignment:
             self._call(node)
         elif node.op == "result" and node.inputs[0] in self.calls and self.has_choice(node):
             self.places[node] = Place(self.calls[node.inputs[0]], either(len(node.shape)))
+        elif node in self.kept and node.op != "input":
+            return
         elif node.op in ("input", "result"):
             if node.strides is not None and self.has_choice(node):
                 self._fixed(node, order_of_strides(node, self.graph.hints))
@@ -171,7 +175,7 @@ class Assignment:
 
     def _call(self, call: Node) -> None:
         target, hints = self.setting.targets(call.device), self.graph.hints
-        movable = flexible(call, self.results.get(call, ()), target, hints, self.setting.trains)
+        movable = flexible(call, self.results.get(call, ()), target, hints, self.setting.trains, self.kept)
         if movable is not None:
             self._flexible(call, movable)
             return
@@ -187,6 +191,8 @@ class Assignment:
         vertex = self.calls[call] = self.prices.vertex()
         self.prices.charge(vertex, movable.contiguous, movable.channels_last)
         for operand in call.inputs:
+            if operand in self.kept:
+                continue
             if operand in movable.weights and operand.op == "input":
                 self.turning[call] = (*self.turning.get(call, ()), operand)
                 continue

@@ -54,10 +54,15 @@ def size_of(node: Node, hints: Mapping[Symbol, int]) -> int:
 
 
 def flexible(
-    call: Node, results: Sequence[Node], target: Target | None, hints: Mapping[Symbol, int], trains: bool
+    call: Node,
+    results: Sequence[Node],
+    target: Target | None,
+    hints: Mapping[Symbol, int],
+    trains: bool,
+    kept: frozenset[Node] = frozenset(),
 ) -> Flexible | None:
     """What a library call costs in each layout; None where it has but one. ``trains`` where a backward pass will read
-    what it reads in the same layout.
+    what it reads in the same layout; what is ``kept`` between calls costs nothing to turn.
     """
     function = call.attr("target")
     own = id(function) in KNOWN or id(getattr(function, "target", None)) in KNOWN  # under autocast, on copies
@@ -66,7 +71,7 @@ def flexible(
     name = call.attr("name")
     if name in costs.WINDOWS:
         return _window(call, results, target, hints)
-    return _convolution(call, results, target, hints, trains) if name in NAMES else None
+    return _convolution(call, results, target, hints, trains, kept) if name in NAMES else None
 
 
 def rate(table: tuple[float, float], target: Target | None) -> float:
@@ -93,7 +98,12 @@ def _window(call: Node, results: Sequence[Node], target: Target, hints: Mapping[
 
 
 def _convolution(
-    call: Node, results: Sequence[Node], target: Target, hints: Mapping[Symbol, int], trains: bool
+    call: Node,
+    results: Sequence[Node],
+    target: Target,
+    hints: Mapping[Symbol, int],
+    trains: bool,
+    kept: frozenset[Node],
 ) -> Flexible | None:
     backward = call.attr("name") == BACKWARD
     place = 1 if backward else 0
@@ -117,14 +127,14 @@ def _convolution(
     share = rate(costs.CONVOLUTION_BACKWARD, target)
     parts = sum(1 for result in results if len(result.shape) == size) if backward else 1
     calls = parts * share if backward else 1 + 2 * share * trains
-    if target.device == "cpu" and _is_by_windows(call, picture, weight, hints):
+    if target.device == "cpu" and weight not in kept and _is_by_windows(call, picture, weight, hints):
         each, channel = (ns * calls * _copied(picture, output, weight, hints) for ns in costs.CPU_WINDOW_COPY)
         return Flexible(channel * estimate(picture.shape[1], hints), each, (weight,))
     moved = size_of(picture, hints) + size_of(output, hints)
     more = moved * rate(_kind(call, picture, weight, target, backward or trains), target)
     each = rate(costs.CONVOLUTION_CALL, target) + max(more, 0.0)
     turned = rate(costs.WEIGHT_CALL, target) + size_of(weight, hints) * rate(costs.WEIGHT, target)
-    turned = parts * turned if _has_layouts(weight) else 0.0
+    turned = parts * turned if _has_layouts(weight) and weight not in kept else 0.0
     return Flexible(calls * each, turned + calls * max(-more, 0.0), (weight,))
 
 

@@ -1,0 +1,186 @@
+"""Keeps what calls of a plan derive from parameters and buffers, for as long as these are what they were."""
+
+from __future__ import annotations
+
+import functools
+import time
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from framefuse import _native
+from framefuse.ir.derivations import Derived, Packed, Window
+from framefuse.ir.graph import Graph
+from framefuse.ir.values import Function, Value
+
+Tensors = tuple[torch.Tensor, ...]
+Compute = Callable[[Graph], Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]]
+
+MOST = 256  # families of parents whose values one call keeps: the layers of a model that share a compiled function
+_kept: weakref.WeakSet[Kept] = weakref.WeakSet()
+
+
+@functools.cache
+def counts_writes() -> int:
+    """The keys that a tensor has which counts its writes, and one that was made in inference mode lacks."""
+    ordinary = torch.empty(0)
+    with torch.inference_mode():
+        uncounted = torch.empty(0)
+    return int(_native.tensor_facts(ordinary)["keys"]) & ~int(_native.tensor_facts(uncounted)["keys"])
+
+
+@dataclass(slots=True, eq=False)
+class Family:
+    """Values that were derived from one set of parents. The parents' ``storages`` are held, so that nothing else can
+    come to lie where they lie; the parents are watched, and the values go when one of them dies.
+    """
+
+    marks: bytes
+    values: Tensors
+    storages: tuple[torch.UntypedStorage, ...]
+    watched: tuple[weakref.ref[torch.Tensor], ...]
+
+
+@dataclass(slots=True)
+class Account:
+    """``computed`` times in ``seconds`` altogether values were derived, ``spared`` times they were there."""
+
+    computed: int = 0
+    spared: int = 0
+    seconds: float = 0.0
+
+
+class Kept:
+    """``values(parents)`` are what ``compute`` gives for them. They are computed again when a parent or one of the
+    ``witnesses`` was written to, as versions count, or lies elsewhere; what no version counts is not seen.
+    """
+
+    def __init__(self, compute: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]) -> None:
+        self._compute = compute
+        self._families: dict[tuple[int, int], Family] = {}  # by the first and the last parent
+        self.account = Account()
+        _kept.add(self)
+
+    def values(self, parents: Tensors, witnesses: Tensors = ()) -> Tensors:
+        """The values; callers must not write to them."""
+        marks = _native.marks_of(*parents, *witnesses)
+        family = self._families.get((id(parents[0]), id(parents[-1])))
+        if family is not None and family.marks == marks:
+            self.account.spared += 1
+            return family.values
+        return self._derived(parents, marks)
+
+    def _derived(self, parents: Tensors, marks: bytes) -> Tensors:
+        start = time.perf_counter()
+        with torch.inference_mode(False), torch.no_grad():
+            values = tuple(self._compute(parents))
+            if any(value.is_cuda for value in values) and not torch.cuda.is_current_stream_capturing():
+                torch.cuda.current_stream().synchronize()  # another stream may read them next
+        self.account.computed += 1
+        self.account.seconds += time.perf_counter() - start
+        ends, families = (id(parents[0]), id(parents[-1])), self._families
+        forget = functools.partial(_forget, weakref.ref(self), ends)
+        families.pop(ends, None)
+        while len(families) >= MOST:
+            families.pop(next(iter(families)), None)
+        families[ends] = Family(
+            marks,
+            values,
+            tuple(parent.untyped_storage() for parent in parents),
+            tuple(weakref.ref(parent, forget) for parent in parents),
+        )
+        return values
+
+    def forget(self, addresses: frozenset[int] | None = None) -> None:
+        """Lets go of the values derived from tensors at these addresses of memory, or of all."""
+        for ends, family in tuple(self._families.items()):
+            if addresses is None or not addresses.isdisjoint(storage.data_ptr() for storage in family.storages):
+                self._families.pop(ends, None)
+
+    @property
+    def bytes(self) -> int:
+        """The memory of all values that are kept."""
+        every = (value for family in tuple(self._families.values()) for value in family.values)
+        return sum(value.numel() * value.element_size() for value in every)
+
+
+def _forget(owner: weakref.ref[Kept], ends: tuple[int, int], _: weakref.ref[torch.Tensor]) -> None:
+    kept = owner()
+    if kept is not None:
+        kept._families.pop(ends, None)
+
+
+class DerivedCall:
+    """The call of a plan that gives what a ``target`` derives from its operands."""
+
+    def __init__(self, target: Derived, compute: Compute) -> None:
+        self.kept = Kept(compute(target.graph))
+
+    def __call__(self, parents: Tensors, witnesses: Tensors) -> Tensors:
+        return self.kept.values(parents, witnesses)
+
+
+class PackedCall:
+    """The call of a plan of a convolution or product on the packed form of a weight."""
+
+    def __init__(self, target: Packed, compute: Compute) -> None:
+        derive, window, sizes = compute(target.graph), target.window, target.sizes
+        self.biased = target.biased
+
+        def packed(parents: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+            weight, *bias = derive(parents)
+            return (_packed_weight(weight, window, sizes), *bias)
+
+        self.kept = Kept(packed)
+        self.call = _product if window is None else _convolution(window)
+
+    def __call__(self, operand: torch.Tensor, parents: Tensors, witnesses: Tensors) -> torch.Tensor:
+        values = self.kept.values(parents, witnesses)
+        return self.call(operand, values[0], values[1] if self.biased else None)
+
+
+def _packed_weight(weight: torch.Tensor, window: Window | None, sizes: tuple[int, ...]) -> torch.Tensor:
+    packed: torch.Tensor
+    if window is None:
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight.t().contiguous(), sizes[0])
+    else:
+        reorder: Function = torch._C._nn.mkldnn_reorder_conv2d_weight  # its stub lacks the sizes
+        packed = reorder(weight.to_mkldnn(), *window, 1, sizes)
+    return packed
+
+
+def _product(rows: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    result: torch.Tensor = torch.ops.mkldnn._linear_pointwise.default(rows, packed, bias, "none", [], "")
+    return result
+
+
+def _convolution(window: Window) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]:
+    padding, step, dilation = window
+    call = torch.ops.mkldnn._convolution_pointwise.default
+
+    def convolution(picture: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        result: torch.Tensor = call(picture, packed, bias, padding, step, dilation, 1, "none", [], "")
+        return result
+
+    return convolution
+
+
+def keeping(target: Value, compute: Compute) -> Value:
+    """The target of a call of a plan: one that derives something is to keep it."""
+    if isinstance(target, Derived):
+        return DerivedCall(target, compute)
+    return PackedCall(target, compute) if isinstance(target, Packed) else target
+
+
+def refresh(tensors: Iterable[torch.Tensor] | None = None) -> None:
+    """Has values derived anew from these parameters and buffers, or from all, at the next calls."""
+    addresses = None if tensors is None else frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors)
+    for kept in tuple(_kept):
+        kept.forget(addresses)
+
+
+def kept_by(functions: Iterable[object]) -> tuple[Kept, ...]:
+    """What those of a plan's functions keep that derive something."""
+    return tuple(function.kept for function in functions if isinstance(function, (DerivedCall, PackedCall)))
