@@ -32,14 +32,17 @@ def told(value: torch.Tensor | None) -> Any:
     return (value.detach().clone(), value.requires_grad) if value.numel() else tuple(value.shape)
 
 
-def step(module: torch.nn.Module, call: Any, args: Any, kwargs: Any) -> Iterator[Any]:
-    """The results of a call, its gradients, theirs, and the buffers."""
+def step(module: torch.nn.Module, call: Any, args: Any, kwargs: Any, number: int) -> Iterator[Any]:
+    """The results of a call, gradients of all leaves, of inputs or of parameters, those of these, and the buffers."""
     results = list(tensors(call(*args, **kwargs)))
     yield [(told(value), value.stride()) for value in results]
-    leaves = [leaf for leaf in (*tensors((args, kwargs)), *module.parameters()) if leaf.requires_grad]
+    inputs, parameters = list(tensors((args, kwargs))), list(module.parameters())
+    leaves = [leaf for leaf in (*inputs, *parameters) if leaf.requires_grad]
+    asked = [[*inputs, *parameters], inputs, parameters][number % 3]
+    asked = [leaf for leaf in asked if leaf.requires_grad] or leaves
     slopes = [value for value in results if value.requires_grad and value.numel()]
     if slopes:
-        gradients = torch.autograd.grad(weighted(slopes), leaves, create_graph=True, allow_unused=True)
+        gradients = torch.autograd.grad(weighted(slopes), asked, create_graph=True, allow_unused=True)
         yield [told(value) for value in gradients]
         slopes = [value * value for value in gradients if value is not None and value.requires_grad]
         if slopes:
@@ -61,7 +64,7 @@ def outcome(module: torch.nn.Module, call: Any, given: tuple[Any, Any], number: 
     torch.manual_seed(number)
     found: list[Any] = []
     try:
-        found.extend(step(module, call, args, kwargs))
+        found.extend(step(module, call, args, kwargs, number))
     except Exception as error:
         found.append((type(error).__name__, str(error)))
     return found
@@ -77,7 +80,7 @@ def differs(info: ModuleInfo, example: Any, training: bool) -> str:
         module = info.module_cls(*made.args, **made.kwargs).to(torch.float64).train(training)
         call = framefuse.compile(module) if compiled else module
         calls.append((module, call))
-    for number in range(3):
+    for number in range(4):
         eager, mine = (outcome(module, call, given, number) for module, call in calls)
         text = unlike(mine, eager, None)
         if text:

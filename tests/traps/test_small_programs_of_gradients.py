@@ -732,6 +732,19 @@ def what_a_gradient_of_a_convolution_does_not_depend_on(compiled):
 
 
 @ROWS.program
+def what_leads_on_from_the_gradient_of_a_weight(compiled):
+    """That of batch norm's by kept statistics leads to its input alone, that of PReLU's to the weight too."""
+    for net in (nn.BatchNorm1d(3).eval(), nn.PReLU(3)):
+        fast = compiled(net)
+        for i in range(3):
+            x = draw(i, 2, 3, 4, grad=True)
+            for parameter in net.parameters():
+                (slope,) = torch.autograd.grad(fast(x).sum(), parameter, create_graph=True)
+                leaves = [x, *net.parameters()]
+                yield slope, torch.autograd.grad((slope + 1).square().sum(), leaves, allow_unused=True)
+
+
+@ROWS.program
 def gradients_of_gradients_of_one_element(compiled):
     """They lead on to the element, by zeros."""
     for function in (lambda x: F.log_softmax(x, -1), lambda x: x.softmax(-1)):

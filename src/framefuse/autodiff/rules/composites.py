@@ -36,7 +36,7 @@ FORMULAS: dict[str, tuple[str | None, ...]] = {
     "clamp_min": ("where(ge(a, b), g, zero)", "where(lt(a, b), g, zero)"),
     "clamp_max": ("where(le(a, b), g, zero)", "where(gt(a, b), g, zero)"),
     "leaky_relu": ("beside(where(gt(a, 0.0), g, mul(g, p)), a)",),
-    "prelu": ("beside(where(gt(a, 0.0), g, mul(b, g)), a)", "where(gt(a, 0.0), zero, mul(a, g))"),
+    "prelu": ("beside(where(gt(a, 0.0), g, mul(b, g)), a)", "beside(where(gt(a, 0.0), zero, mul(a, g)), b)"),
     "silu": ("mul(mul(g, sigmoid(a)), add(1.0, mul(a, sub(1.0, sigmoid(a)))))",),
     "mish": (f"mul(g, add({MISH_TANH}, mul(mul(a, sigmoid(a)), sub(1.0, mul({MISH_TANH}, {MISH_TANH})))))",),
     "gelu": ("mul(g, add(mul(0.5, add(1.0, erf(mul(a, 0.7071067811865476)))), "
@@ -68,7 +68,7 @@ FORMULAS: dict[str, tuple[str | None, ...]] = {
     # a root of a sum of powers: none where the sum is 0
     "norm": ("where(eq(r, 0.0), zero, div(g, add(r, r)))",),
     # eager's node of a norm gives all its gradients, so that of the shift requires grad where one of them does
-    "shifted": ("g", "beside(g, a)"),
+    "shifted": ("g", "unmoved(g, a)"),
     # eager's gradient leads to the operand, of which it does not depend
     "aside": ("beside(g, a)",),
     # it requires grad where the operand does, to which nothing comes
