@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from framefuse.ir.builder import ONE, Shape
-from framefuse.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT64
+from framefuse.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, expr
 from framefuse.ir.target import type_of
@@ -52,6 +52,7 @@ def _weighed(
     beside = {}
     for place, (mine, size) in enumerate(zip(input.shape[lead:], sizes, strict=True)):
         lo.require("!=", mine, expr(0), "a picture with elements")
+        lo.require("<=", mine, expr(1 << 30), "places that narrow integers have")
         source = _source(lo, input, mine, size, scales[place] if scales is not None else None, corners)
         beside[lead + place] = (_four if cubic else _two)(lo, input, mine, source, corners)
 
@@ -94,12 +95,12 @@ def _two(lo: Lowering, input: Node, mine: Expr, place: Node, corners: bool) -> B
     """The elements before and behind each point, and the share of the latter."""
     if not corners:
         place = lo.compute(lambda at: maximum(at, 0.0), place)
-    first = lo.cast(place, INT64)
-    last = lo.full(mine - 1, INT64, first.shape, input.device)
+    first = lo.cast(place, INT32)
+    last = lo.full(mine - 1, INT32, first.shape, input.device)
     first = lo.pointwise("minimum", first, last)
     second = lo.pointwise("minimum", lo.compute(lambda at: at + 1, first), last)
     share = lo.compute(lambda place, at: place - at, place, lo.cast(first, FLOAT32))
-    return [first, second], lambda a, b, share: (1.0 - share) * a + share * b, share
+    return [lo.cast(at, INT64) for at in (first, second)], lambda a, b, share: (1.0 - share) * a + share * b, share
 
 
 def _four(lo: Lowering, input: Node, mine: Expr, place: Node, corners: bool) -> Beside:
@@ -107,10 +108,11 @@ def _four(lo: Lowering, input: Node, mine: Expr, place: Node, corners: bool) -> 
     to the third.
     """
     floor = lo.pointwise("floor", place)
-    first, share = lo.cast(floor, INT64), lo.compute(lambda at, low: at - low, place, floor)
-    zero, last = (lo.full(end, INT64, first.shape, input.device) for end in (0, mine - 1))
+    first, share = lo.cast(floor, INT32), lo.compute(lambda at, low: at - low, place, floor)
+    zero, last = (lo.full(end, INT32, first.shape, input.device) for end in (0, mine - 1))
     moved = [lo.compute(lambda at, by=by: at + by, first) for by in (-1, 0, 1, 2)]
-    return [lo.pointwise("minimum", lo.pointwise("maximum", at, zero), last) for at in moved], _cubic, share
+    beside = [lo.pointwise("minimum", lo.pointwise("maximum", at, zero), last) for at in moved]
+    return [lo.cast(at, INT64) for at in beside], _cubic, share
 
 
 def _cubic(a: Element, b: Element, c: Element, d: Element, share: Element) -> Element:

@@ -9,6 +9,7 @@ from torch import nn
 
 import framefuse
 from framefuse.api import compiled_function
+from framefuse.codegen.triton.widths import width
 from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.schedule import RunCall, RunKernel
 from framefuse.lower import interpolation
@@ -207,6 +208,44 @@ def test_what_lies_beside_a_point_is_weighed_without_checks(monkeypatch):
         assert not any(isinstance(item, RunCall) for item in items)
         kernels = [item.kernel for item in items if isinstance(item, RunKernel)]
         assert kernels and not any("check(" in kernel_text(kernel) for kernel in kernels)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_positions_beside_a_point_are_narrow_on_a_gpu(mode, monkeypatch):
+    monkeypatch.setattr(interpolation, "REPEATED", {})
+    fast = framefuse.compile(lambda x: F.interpolate(x, scale_factor=2, mode=mode))
+    for _ in range(3):
+        x = torch.randn(2, 3, 64, 48)
+        torch.testing.assert_close(fast(x), F.interpolate(x, scale_factor=2, mode=mode))
+    items = compiled_function(fast).products[0].stages.code.schedule.items
+    kernels = [item.kernel for item in items if isinstance(item, RunKernel)]
+    found = [width(kernel, {number.symbol: 48 for number in kernel.numbers}, True) for kernel in kernels]
+    assert all(one.integer == "tl.int32" for one in found)
+    assert sum(len(one.clamped) for one in found) == (4 if mode == "bilinear" else 8)
+    large = [width(kernel, {number.symbol: 1 << 20 for number in kernel.numbers}, True) for kernel in kernels]
+    assert any(one.integer == "tl.int64" for one in large)
+
+
+def test_the_gradient_of_a_mean_divides_once_for_each_element():
+    fast = framefuse.compile(lambda x: F.avg_pool2d(x, 3, 2, 1))
+    for shape in ((2, 3, 17, 14), (1, 2, 9, 30)):
+        x, y = (torch.randn(shape, dtype=torch.float64, requires_grad=True) for _ in range(2))
+        y.data.copy_(x.data)
+        g = torch.randn_like(F.avg_pool2d(x, 3, 2, 1))
+        fast(x).backward(g)
+        F.avg_pool2d(y, 3, 2, 1).backward(g)
+        torch.testing.assert_close(x.grad, y.grad)
+    (backward,) = framefuse.graphs(fast)[0].backward
+    lines = [line for line in str(backward).splitlines() if "true_divide" in line]
+    assert len(lines) == 1 and "s3, s4]" in lines[0]
+
+
+@pytest.mark.parametrize("size", [0, 1, 2])
+def test_one_number_beside_padding_is_read_where_it_is(size):
+    fast = framefuse.compile(lambda x, y: F.pad(x * y, (1, 2), value=3.0) + 1)
+    for shape in ((4, size), (3, size)):
+        x, y = torch.randn(shape), torch.randn(1, 1)
+        torch.testing.assert_close(fast(x, y), F.pad(x * y, (1, 2), value=3.0) + 1)
 
 
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])

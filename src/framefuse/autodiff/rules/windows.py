@@ -131,10 +131,12 @@ def max_pool(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Seq
 
 @vjp_derived("average_pool")
 def average_pool(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
-    """Of the mean of each window, which was divided by operand b."""
+    """Of the mean of each window, which was divided by operand b. One number divides the sum of what comes from all
+    windows: a division is more instructions than all else that is done with an element of a window.
+    """
     source, divisor = node.inputs[1:]
-    axes = _around(node, source)
-    share = builder.pointwise("div", g, builder.detach(divisor))
+    axes, once = _around(node, source), divisor.op == "full"
+    share = g if once else builder.pointwise("div", g, builder.detach(divisor))
 
     def hit(turns: Sequence[int]) -> Node | None:
         cut = [(axis.turns[-1] == turn and axis.ragged) for axis, turn in zip(axes, turns, strict=True)]
@@ -143,7 +145,10 @@ def average_pool(builder: Builder, node: Node, g: Node, need: Sequence[bool]) ->
         number = _number(builder, axes, turns, source.shape, g.device)
         return builder.pointwise("ge", number, builder.full(0, INT32, number.shape, g.device))
 
-    return [None, _beside(builder, _summed(builder, share, axes, hit), source), None]
+    total = _summed(builder, share, axes, hit)
+    if once:
+        total = builder.pointwise("div", total, builder.full(divisor.attr("value"), g.dtype, total.shape, g.device))
+    return [None, _beside(builder, total, source), None]
 
 
 @vjp_derived("repeated")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -229,7 +230,7 @@ def _body(
     b = Builder()
     b.taken |= {"row", "work", *(f"BLOCK{place}" for place in range(blocks.rank))}
     values = Values(b, nest, integers.integer, blocks.rank, blocks.shape)
-    values.windows = windows_of(kernel)
+    values.windows, values.clamped = windows_of(kernel), integers.clamped
     values.runs = runs_of(kernel) if blocks.form == "tile" else NONE
     for buffer in kernel.buffers:
         values.buffers[buffer.name] = b.fresh(buffer.name)
@@ -247,6 +248,8 @@ def slides(kernel: Kernel, hints: Mapping[Symbol, int], runs: Runs = NONE) -> bo
     the widest one, in which those that are not aligned read every fourth element. ``runs`` are moved whole. What does
     not vary along the other side of a tile, as the weights of channels, is few elements.
     """
+    if _looks_up(kernel):
+        return True
     known = {number.symbol: hints.get(number.symbol, 0) for number in kernel.numbers if not number.real}
     lanes = {loop.axis for loop in statements(kernel.body) if isinstance(loop, Loop) and _is_innermost(loop)}
     whole = _other_sides(kernel)
@@ -261,6 +264,14 @@ def slides(kernel: Kernel, hints: Mapping[Symbol, int], runs: Runs = NONE) -> bo
             moving = value.buffer, value.index - fixed
             distances.setdefault(moving, set()).add(fixed.evaluate(known) * value.dtype.size)
     return any(len(places) >= WINDOW and len({at % STEP for at in places}) > 1 for places in distances.values())
+
+
+def _looks_up(kernel: Kernel) -> bool:
+    """Whether many elements of a buffer are read at places that are computed along a lane, as interpolation reads."""
+    inner = [s for loop in statements(kernel.body) if isinstance(loop, Loop) and _is_innermost(loop) for s in loop.body]
+    places = {Symbol(s.name) for s in inner if isinstance(s, Let) and not isinstance(s.value, (Index, Load))}
+    loads = {value for value in values_of(inner) if isinstance(value, Load) and places & value.index.symbols}
+    return max(Counter(load.buffer for load in loads).values(), default=0) >= WINDOW
 
 
 def _other_sides(kernel: Kernel) -> set[Symbol]:

@@ -42,6 +42,7 @@ class Values:
         self.runs = NONE
         self.loaded: dict[tuple[str, Expr], list[str]] = {}  # neighbours that were loaded, by the first of them
         self.locals: dict[str, Tile] = {}
+        self.clamped: frozenset[str] = frozenset()  # locals that positions take as narrow integers
         self.positions: set[str] = set()  # locals that are index expressions, known as symbols
         self.buffers: dict[str, str] = {}
         self.aliases = {buffer.name: buffer.aliases for buffer in kernel.buffers if buffer.aliases}
@@ -173,7 +174,10 @@ class Values:
 
     def as_index(self, name: str, tile: Tile) -> None:
         """Lets an integer value stand in index expressions."""
-        self.indices.symbols[Symbol(name)] = Tile(tile.typed, INT64, tile.axes)
+        text = tile.typed
+        if name in self.clamped:
+            text = self.b.once(("position", text), f"{text}.to({self.integer})", "k0")
+        self.indices.symbols[Symbol(name)] = Tile(text, INT64, tile.axes)
 
     # ---- masks
 

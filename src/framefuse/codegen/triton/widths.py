@@ -6,23 +6,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from framefuse.codegen.triton.estimates import estimate
-from framefuse.ir.loops import Index, Kernel, Let, Loop
+from framefuse.ir.dtypes import INT32, INT64
+from framefuse.ir.loops import Apply, Const, Index, Kernel, Let, Local, Loop, Scalar, Value
 from framefuse.ir.loops.walk import positions, statements
 from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Symbol, expr, maximum
 
 # The last block of a loop reaches beyond its end.
 LIMIT = 2**31 - 2**20
+NARROW = (INT32, INT64)
 
 
 @dataclass(frozen=True, slots=True)
 class Width:
     """The type of positions, ``tl.int32`` or ``tl.int64``; narrow ones are right while each of ``limits``, expressions
-    over the kernel's numbers, is at least 0 and below :data:`LIMIT`. ``numbers`` are those that positions depend on.
+    over the kernel's numbers, is at least 0 and below :data:`LIMIT`. ``numbers`` are those that positions depend on,
+    ``clamped`` the values below one of the limits, which stand in positions as narrow numbers.
     """
 
     integer: str
     limits: tuple[Expr, ...] = ()
     numbers: frozenset[Symbol] = frozenset()
+    clamped: frozenset[str] = frozenset()
 
 
 def width(kernel: Kernel, hints: Mapping[Symbol, int], guarded: bool) -> Width:
@@ -40,7 +44,35 @@ def width(kernel: Kernel, hints: Mapping[Symbol, int], guarded: bool) -> Width:
         return Width("tl.int64", (), used)
     if any(not 0 <= estimate(limit, hints) < LIMIT for limit in open_):
         return Width("tl.int64", (), used)
-    return Width("tl.int32", open_, used)
+    return Width("tl.int32", open_, used, frozenset(bounds.clamped))
+
+
+def _most(value: Value, lets: Mapping[str, Value]) -> Expr | None:
+    """What an integer is at most that is the smaller of another and this, as a position clamped to a side is. Where it
+    is a position it is at least 0.
+    """
+    value = _uncast(value, lets)
+    if not isinstance(value, Apply) or value.op != "minimum":
+        return None
+    for part in (_uncast(arg, lets) for arg in value.args):
+        if isinstance(part, Scalar) and not part.real:
+            return part.symbol.expr
+        if isinstance(part, Index):
+            return part.index
+        if isinstance(part, Const):
+            return expr(int(part.value))
+    return None
+
+
+def _uncast(value: Value, lets: Mapping[str, Value]) -> Value:
+    """An integer before it was widened, or was given a name."""
+    while True:
+        if isinstance(value, Local) and value.name in lets:
+            value = lets[value.name]
+        elif isinstance(value, Apply) and value.op == "cast" and value.dtype is INT64 and value.args[0].dtype in NARROW:
+            value = value.args[0]
+        else:
+            return value
 
 
 class _Bounds:
@@ -55,12 +87,20 @@ class _Bounds:
         self.used: set[Symbol] = set()
         self.known: dict[Symbol, Expr] = {}
         self.parts: list[Expr] = []
+        self.clamped: set[str] = set()
+        lets: dict[str, Value] = {}
         for statement in statements(kernel.body):
             if isinstance(statement, Loop):
                 bound = self.bound(statement.extent)
                 self.known[statement.axis] = maximum(self.known.get(statement.axis, bound), bound)
             elif isinstance(statement, Let) and isinstance(statement.value, Index):
                 self.known[Symbol(statement.name)] = self.bound(statement.value.index)
+            elif isinstance(statement, Let):
+                lets[statement.name] = statement.value
+                most = _most(statement.value, lets) if statement.value.dtype is INT64 else None
+                if most is not None:
+                    self.known[Symbol(statement.name)] = self.bound(most)
+                    self.clamped.add(statement.name)
 
     def all(self) -> Iterator[Expr]:
         for index in dict.fromkeys(positions(self.kernel.body)):

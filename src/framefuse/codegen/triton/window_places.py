@@ -38,9 +38,10 @@ def windows_of(kernel: Kernel) -> Windows:
 
 def known_distances(kernel: Kernel, blocks: Blocks, hints: Mapping[Symbol, int]) -> dict[Symbol, int]:
     """The recorded values of the numbers that distances in windows are made of, in a kernel of many points."""
-    if blocks.form not in ("tile", "points"):
+    if blocks.form not in ("tile", "points", "rows"):
         return {}
-    points = math.prod(blocks.shape) if blocks.form == "tile" else 1  # of one turn of the parallel axis
+    turns = {"tile": math.prod(blocks.shape), "rows": max(1, blocks.longest)}
+    points = turns.get(blocks.form, 1)  # of one turn of the parallel axis
     if max(1, estimate(kernel.extent, hints)) * points < LEAST:
         return {}
     symbols = {symbol for _, fixed in windows_of(kernel).values() for symbol in fixed.symbols}

@@ -203,7 +203,8 @@ class Emitter:
     def _load(self, cell: Cell) -> Computed:
         name = self.parameters.buffer(cell.node, cell.node.dtype)
         where = self.parameters.index(address(cell.index, self.strides_of(cell.node)))
-        mask = tuple(test for test in cell.mask if self.settled.get(test) is not True)
+        single = where.constant == 0 and all(size.constant == 1 for size in cell.node.shape)  # always there
+        mask = () if single else tuple(test for test in cell.mask if self.settled.get(test) is not True)
         return loaded(Load(name, where, cell.node.dtype, self.holds(mask) if mask else None))
 
     def holds(self, mask: Mask) -> Value:

@@ -71,6 +71,8 @@ def _sides(nest: Nest, axes: Sequence[Symbol], across: Symbol | None, pieces: Sy
     if wide >= costs.GPU_TILE // count:
         return [((lane,), wide)]
     wide = min(wide, most)
+    if most < costs.GPU_TILE // count and wide == most and hints[axes[-2]] > 1:
+        wide //= 2  # with two sides: what is divided is one number for all of a tile then
     high = _filled(hints[axes[-2]], most // wide)
     if high is None or high * wide < costs.GPU_TILE_LEAST // count:
         return []
