@@ -23,6 +23,7 @@ PIECES = "tests/gpu/test_pieces_together.py"
 EINSUM = "tests/gpu/test_einsum.py"
 STENCILS = "tests/gpu/test_stencils.py"
 WINDOWS = "tests/gpu/test_overlapping_windows.py"
+BESIDE = "tests/gpu/test_beside_reductions.py"
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
 
@@ -49,9 +50,9 @@ def test_products_and_stencils_as_on_a_gpu():
     passes(["-m", "pytest", *flags, EINSUM, STENCILS], FRAMEFUSE_CPU_TARGET="triton")
 
 
-def test_windows_as_on_a_gpu():
+def test_windows_and_results_beside_reductions_as_on_a_gpu():
     flags = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    passes(["-m", "pytest", *flags, WINDOWS], FRAMEFUSE_CPU_TARGET="triton")
+    passes(["-m", "pytest", *flags, WINDOWS, BESIDE], FRAMEFUSE_CPU_TARGET="triton")
 
 
 def test_programs_by_launch_steps():
