@@ -5,6 +5,8 @@ Assertions here are the interpreter's own: PYTEST_DONT_REWRITE.
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from tests.traps.trap import Table, Trap, hold
@@ -203,6 +205,68 @@ def a_generator_that_checks(compiled):
     f = compiled(lambda x: torch.stack(list(checked(x.unbind(0)))))
     for value in (1.0, 2.0, 3.0, 200.0, 4.0):
         yield attempt(f, torch.full((3, 2), value))
+
+
+@trap(traces=2, hits=4)
+def numbers_that_are_read(compiled):
+    def scaled(x, limit):
+        low, total = x.min().item(), x.sum().item()
+        if math.isnan(total):
+            raise ValueError("no number")
+        if total > limit or not math.isfinite(low):
+            raise ValueError(limit)
+        count = int((x > 0).sum())
+        if not count:
+            raise RuntimeError(f"none of {len(x)}")
+        assert -50 <= low <= total, (low, total)
+        return x * total / count + low
+
+    f = compiled(scaled)
+    for seed in range(5):
+        yield f(torch.rand(4, generator=torch.Generator().manual_seed(seed)), 10.0 + seed)
+    for x in ([1.0, math.nan], [math.inf, 1.0], [9.0, 5.0], [-1.0, -2.0], [-60.0, 70.0]):
+        yield attempt(f, torch.tensor(x), 10.0)
+    yield f(torch.ones(4), 5.0)
+
+
+@trap(traces=1, hits=3)
+def a_number_that_stops_training(compiled):
+    torch.manual_seed(0)
+    net = torch.nn.Linear(4, 2)
+    seen = []
+
+    def step(x, total):
+        loss = net(x).square().mean()
+        total.add_(loss.detach())
+        value = loss.item()
+        if not math.isfinite(value):
+            raise RuntimeError("stopped")
+        seen.append(len(seen))
+        return loss / 2, value
+
+    f, total = compiled(step), torch.zeros(())
+    for scale in (1.0, 2.0, 3.0, math.inf, 1.0):
+        net.zero_grad()
+        given = attempt(f, torch.randn(3, 4, generator=torch.Generator().manual_seed(3)) * scale, total)
+        if isinstance(given[0], torch.Tensor):
+            given[0].backward()
+        yield given, total.clone(), list(seen), [p.grad for p in net.parameters()]
+
+
+@trap(traces=3, hits=8)
+def an_error_by_a_number_that_the_program_expects(compiled):
+    def halves(x):
+        try:
+            if x.sum().item() > 10:
+                raise OverflowError
+            y = x * 2
+        except OverflowError:
+            y = x / 2
+        return y + 1
+
+    f = compiled(halves)
+    for value in (1.0, 2.0, 9.0, 8.0, 7.0, 9.0, 1.0, 9.0, 1.0, 9.0, 1.0, 9.0, 9.0):
+        yield f(torch.full((3,), value))
 
 
 @TABLE.parametrize()

@@ -29,7 +29,7 @@ from framefuse.guards.versions import Versions, unchanged, versions
 from framefuse.ir import registered, whole_kernels
 from framefuse.ir.collector import collector_paused, made_to_last
 from framefuse.ir.custom_calls import CustomBackward
-from framefuse.ir.elements import EITHER, decided
+from framefuse.ir.elements import EITHER, branch_of
 from framefuse.ir.facts import Source
 from framefuse.ir.late_imports import later
 from framefuse.ir.source import Line
@@ -343,7 +343,7 @@ class _Tree:
 
     def in_vain(self, segment: Segment) -> Callable[[_native.Compiled], None] | None:
         """What drops the entry of a segment whose branches often raise: breaks from then on."""
-        branches = {call.args[2] for call in segment.trace.calls if call.target is decided and len(call.args) > 2}
+        branches = set(filter(None, map(branch_of, segment.trace.calls)))
         if not branches or self.state.options.fullgraph:
             return None
         holder = weakref.ref(resume_dispatch_of(segment.start) or self.state)

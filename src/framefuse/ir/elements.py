@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import operator
+from collections.abc import Callable
+
 import torch
+
+from framefuse.ir.trace import Call
 
 # In place of a dimension: the symbol stands for the element of the (int64) tensor.
 ELEMENT = -1
@@ -37,6 +43,24 @@ def decided(tensor: torch.Tensor, outcome: bool, branch: str = "") -> None:
     """
     if bool(tensor) is not outcome:
         raise ValueError("a tensor decides otherwise than in the recorded call")
+
+
+TESTS: dict[str, Callable[..., bool]] = {
+    "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
+    "isnan": math.isnan, "isinf": math.isinf, "isfinite": math.isfinite,
+}  # fmt: skip
+
+
+def compared(test: str, outcome: bool, branch: str, *numbers: float) -> None:
+    """Raises where a test of numbers is not what the trace was recorded for, as :func:`decided` does."""
+    if TESTS[test](*numbers) is not outcome:
+        raise ValueError("a number decides otherwise than in the recorded call")
+
+
+def branch_of(call: Call) -> str:
+    """The branch that a call checks, of which the other way raises; empty for any other call."""
+    checks = call.target is compared or (call.target is decided and len(call.args) > 2)
+    return str(call.args[2]) if checks else ""
 
 
 def seed_word() -> torch.Tensor:

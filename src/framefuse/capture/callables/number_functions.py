@@ -25,6 +25,7 @@ from framefuse.capture.interp.registry import special
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.program.natives import CONVERSIONS
+from framefuse.capture.recording import element_reads
 from framefuse.ir.numbers import C_FUNCTIONS, Real, constant_real
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
@@ -158,25 +159,16 @@ for _target, _factor in SCALES.items():
     _scaling(_target, _factor)
 
 
-@special(math.isnan, pure=True, asks=CONVERSIONS)
-def _isnan(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
-    if run_time(args, kwargs, 1) is None:
-        return MISSING
-    frame.stack.append(type(args[0]) is Float and not args[0] == args[0])
-    return None
+def _asking(function: Function, holds: Callable[[Value], bool]) -> None:
+    @special(function, pure=True, asks=CONVERSIONS)
+    def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+        if run_time(args, kwargs, 1) is None:
+            return MISSING
+        outcome = element_reads.compared(machine.recorder, frame, frame.step, function.__name__, *args)
+        frame.stack.append(holds(args[0]) if outcome is None else outcome)
+        return None
 
 
-@special(math.isinf, pure=True, asks=CONVERSIONS)
-def _isinf(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
-    if run_time(args, kwargs, 1) is None:
-        return MISSING
-    frame.stack.append(type(args[0]) is Float and abs(args[0]) == math.inf)
-    return None
-
-
-@special(math.isfinite, pure=True, asks=CONVERSIONS)
-def _isfinite(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
-    if run_time(args, kwargs, 1) is None:
-        return MISSING
-    frame.stack.append(type(args[0]) is Integer or abs(args[0]) < math.inf)
-    return None
+_asking(math.isnan, lambda number: type(number) is Float and not number == number)
+_asking(math.isinf, lambda number: type(number) is Float and abs(number) == math.inf)
+_asking(math.isfinite, lambda number: type(number) is Integer or abs(number) < math.inf)

@@ -6,6 +6,7 @@ import functools
 
 import torch
 
+from framefuse.capture.facts.numbers import NUMBERS
 from framefuse.capture.interp.continuations import Jump, JumpAsked, JumpOrPop, PushAsked
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import handles
@@ -30,6 +31,11 @@ def _pop_jump_if(when: bool, machine: Machine, frame: Frame, argument: int) -> O
     if is_a(value, torch.Tensor):
         _jump_by_tensor(when, machine, frame, argument)
         return None
+    if type(value) in NUMBERS:
+        outcome = element_reads.compared(machine.recorder, frame, frame.step - 1, "!=", value, 0)
+        if outcome is not None:
+            frame.stack[-1] = outcome
+            return _pop_jump_if(when, machine, frame, argument)
     asked = machine.operations.ask(frame, value, functools.partial(JumpAsked, when, argument, False))
     if asked is not MISSING:
         return asked
@@ -41,13 +47,8 @@ def _pop_jump_if(when: bool, machine: Machine, frame: Frame, argument: int) -> O
 
 def _jump_by_tensor(when: bool, machine: Machine, frame: Frame, argument: int) -> None:
     """Where the way not taken raises, each run checks that this one is taken; else a step takes the truth."""
-    value, raising = frame.stack[-1], frame.code.raising
-    ways = {when: argument in raising, not when: frame.step in raising}
-    outcome = None
-    if ways[True] is not ways[False]:
-        code = frame.code.code
-        branch = f"{code.co_filename}:{code.co_firstlineno}:{code.co_qualname}:{frame.step - 1}"
-        outcome = element_reads.expected(machine.recorder, value, ways[False], branch)
+    value = frame.stack[-1]
+    outcome = element_reads.expected(machine.recorder, frame, frame.step - 1, value)
     if outcome is None and machine.operations.reads_value(value):
         machine.operations.decide(frame, frame.stack.pop(), Jump(when, argument))
     if (machine.operations.truth(value) if outcome is None else outcome) is when:

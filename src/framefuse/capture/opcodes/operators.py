@@ -22,6 +22,7 @@ from framefuse.capture.program.equivalents import contains_
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.lookups import python_method, type_get
 from framefuse.capture.program.markers import MISSING, Outcome
+from framefuse.capture.recording import element_reads
 from framefuse.ir.containers import elements
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Function, Value
@@ -30,6 +31,7 @@ ORDER = "add and floordiv lshift matmul mul mod or pow rshift sub truediv xor".s
 FUNCTIONS = [getattr(operator, {"and": "and_", "or": "or_"}.get(name, name)) for name in ORDER]
 IN_PLACE = [getattr(operator, "i" + name) for name in ORDER]
 COMPARE = [(f"__{name}__", getattr(operator, name)) for name in ("lt", "le", "eq", "ne", "gt", "ge")]
+SYMBOLS = ("<", "<=", "==", "!=", ">", ">=")
 REFLECTED_COMPARE = {
     "__lt__": "__gt__",
     "__le__": "__ge__",
@@ -94,6 +96,11 @@ def compare_op(machine: Machine, frame: Frame, argument: int) -> Outcome:
     right = frame.stack.pop()
     left = frame.stack.pop()
     name, function = COMPARE[argument]
+    if machine.recorder.readers and type(left) in NUMBERS and type(right) in NUMBERS:
+        outcome = element_reads.compared(machine.recorder, frame, frame.step, SYMBOLS[argument], left, right)
+        if outcome is not None:
+            frame.stack.append(outcome)
+            return None
     if (type(left) in DIRECT or type(left) is str) and (type(right) in DIRECT or type(right) is str):
         frame.stack.append(applied(function, left, right, REFLECTED_COMPARE[name]))
         return None

@@ -30,12 +30,15 @@ def unknown(*given: object) -> Outcome:
     raise AssertionError("an opcode without a handler")
 
 
+BRANCHES = frozenset(("POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE"))
+
+
 class Code:
     """A decoded code object; ``steps`` pairs handlers with arguments, jump arguments are indices into it."""
 
     __slots__ = (
         "code", "steps", "offsets", "index", "handlers", "names", "constants", "local_names", "free_start",
-        "missing", "stores", "grows", "raising", "watched", "stub", "standing", "_lines",
+        "missing", "stores", "grows", "expected", "watched", "stub", "standing", "_lines",
     )  # fmt: skip
 
     def __init__(self, code: CodeType) -> None:
@@ -61,7 +64,7 @@ class Code:
         ) | frozenset(self.local_names[i.argument] for i in instructions if i.name == "STORE_DEREF")
         # Whether this code may change the length of a container or an entry of it.
         self.grows = any(i.name == "STORE_SUBSCR" for i in instructions) or bool(GROWING & set(self.names))
-        self.raising = _raising(instructions, self.index)
+        self.expected = _expected(instructions, self.index)
         self.watched: Code | None = None  # with handlers that remember what they find
         self.stub: CodeType | None = None  # stands for this code in tracebacks
         self.standing: dict[int, CodeType] = {}  # stand for it in calls that look at the stack, by step
@@ -71,6 +74,10 @@ class Code:
         """The place of a step in the user's program."""
         lines = self._lines or self._read_lines()
         return lines[step] if 0 <= step < len(lines) else lines[min(max(step, 0), len(lines) - 1)]
+
+    def branch(self, step: int) -> str:
+        """The name of the branch at a step."""
+        return f"{self.code.co_filename}:{self.code.co_firstlineno}:{self.code.co_qualname}:{step}"
 
     def line_number(self, step: int) -> int:
         """The source line of a step, 1-based."""
@@ -90,6 +97,18 @@ class Code:
                 places[current] = Line(code.co_filename, current, code.co_qualname)
             self._lines.append(places[current])
         return self._lines
+
+
+def _expected(instructions: Sequence[Instruction], index: Mapping[int, int]) -> dict[int, bool]:
+    """The branches of which one way only raises, by their steps, with the truth that goes the other way."""
+    raising = _raising(instructions, index)
+    expected = {}
+    for step, instruction in enumerate(instructions):
+        if instruction.name in BRANCHES and instruction.target is not None:
+            there, on = index[instruction.target] in raising, step + 1 in raising
+            if there is not on:
+                expected[step] = (instruction.name == "POP_JUMP_IF_TRUE") is not there
+    return expected
 
 
 def _raising(instructions: Sequence[Instruction], index: Mapping[int, int]) -> frozenset[int]:

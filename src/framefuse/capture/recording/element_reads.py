@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from framefuse.capture.facts.numbers import floating, integer
+from framefuse.capture.facts.numbers import TRACKED, bare, floating, form_of, integer
+from framefuse.capture.program.frame import Frame
 from framefuse.capture.recording import call_names
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir import elements
@@ -49,22 +50,47 @@ def decided(recorder: Recorder, tensor: torch.Tensor) -> bool:
     return outcome
 
 
-def expected(recorder: Recorder, tensor: torch.Tensor, outcome: bool, branch: str) -> bool | None:
-    """The truth of a tensor at a ``branch`` where the program raises for another than ``outcome``: each run checks it.
-    None where it is another, may well be, or cannot be checked here: the eager run makes the calls before it again.
+def expected(recorder: Recorder, frame: Frame, step: int, tensor: torch.Tensor) -> bool | None:
+    """The truth of a tensor at the branch at ``step``, of which the other way raises: each run checks it. None where it
+    is the other, may well be, or cannot be checked here: the eager run makes the calls before it again.
     """
-    machine = recorder.machine
-    if machine is None or not machine.exits.reads_elements or branch in elements.EITHER:
+    if not _may_check(recorder, frame, step) or recorder.number(tensor) is None:
         return None
-    if not recorder.symbolic or recorder.transformed is not None or recorder.region or recorder.number(tensor) is None:
+    if any(size != 1 for size in recorder.sizes.of(tensor)):
         return None
-    if any(size != 1 for size in recorder.sizes.of(tensor)) or any(map(call_names.is_once, recorder.calls)):
-        return None
+    outcome = frame.code.expected[step]
     with torch._C.DisableTorchFunction():
         if bool(tensor) is not outcome:
             return None
-        recorder.run(elements.decided, "decided", (tensor, outcome, branch), {})
+        recorder.run(elements.decided, "decided", (tensor, outcome, frame.code.branch(step)), {})
     return outcome if recorder.alive else None
+
+
+def compared(recorder: Recorder, frame: Frame, step: int, test: str, *numbers: float) -> bool | None:
+    """As :func:`expected`, of a test of ``numbers`` of which some are known only while the trace runs."""
+    if not recorder.readers or not _may_check(recorder, frame, step):
+        return None
+    relations = recorder.relations
+    read = {symbol for number in numbers if type(number) in TRACKED for symbol in form_of(number).symbols}
+    if relations.data_symbols.isdisjoint(read) or not read & relations.data_symbols <= relations.element_symbols:
+        return None
+    outcome = frame.code.expected[step]
+    if elements.TESTS[test](*map(bare, numbers)) is not outcome:
+        return None
+    recorder.run(elements.compared, "compared", (test, outcome, frame.code.branch(step), *numbers), {})
+    return outcome if recorder.alive else None
+
+
+def _may_check(recorder: Recorder, frame: Frame, step: int) -> bool:
+    """Whether one way of a branch raises, which seldom happens, and a run may be given up here."""
+    machine = recorder.machine
+    if machine is None or not machine.exits.reads_elements or not recorder.symbolic or not recorder.alive:
+        return False
+    if step not in frame.code.expected:
+        return False
+    if machine.exits.points is not None and frame.code.branch(step) in elements.EITHER:  # else it can be no break
+        return False
+    return recorder.transformed is None and not recorder.region and not any(map(call_names.is_once, recorder.calls))
 
 
 def word(recorder: Recorder, function: Function, args: Arguments, whole: bool) -> float:
