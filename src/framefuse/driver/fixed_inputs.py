@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from framefuse.guards.source_nodes import MISSING, held_in
+from framefuse.ir.derivations import STATISTICS, counter_beside
 from framefuse.ir.facts import Input, Source
 from framefuse.ir.trace import Trace
 from framefuse.ir.values import Arguments, Value
@@ -14,34 +15,28 @@ from framefuse.options import Options
 from framefuse.runtime.kept_values import counts_writes
 
 HOLDERS = ("_parameters", "_buffers")  # the dicts of a module
-# Training writes to statistics by a call that no version counts, and counts in another buffer of the module.
-STATISTICS, COUNTER = ("running_mean", "running_var"), "num_batches_tracked"
 
 
-def fixed_inputs(trace: Trace, bound: Arguments | None, options: Options) -> Mapping[int, Source | None]:
-    """The numbers of the inputs that are parameters and buffers of modules, each with another tensor of which a write
-    tells that it moved, too; none where nothing is to be kept. ``bound`` are the values of the recorded call.
+def fixed_inputs(trace: Trace, bound: Arguments | None, options: Options) -> Mapping[int, bool]:
+    """The numbers of the inputs that are parameters and buffers of modules, each with whether the counter beside it
+    tells when it moves; none where nothing is to be kept. ``bound`` are the values of the recorded call.
     """
     if not options.freeze or options.graphs:
         return {}
-    found: dict[int, Source | None] = {}
+    found: dict[int, bool] = {}
     for number, given in enumerate(trace.assumptions.inputs):
-        holder = _holder(given)
-        if holder is None:
-            continue
-        witness = Source("item", holder, COUNTER) if given.source.key in STATISTICS else None
-        if witness is not None and not isinstance(held_at(witness, bound), torch.Tensor):
-            continue
-        found[number] = witness
+        if _is_of_module(given):
+            told = given.source.key in STATISTICS
+            if not told or isinstance(held_at(counter_beside(given.source), bound), torch.Tensor):
+                found[number] = told
     return found
 
 
-def _holder(given: Input) -> Source | None:
-    """The dict of a module that a tensor is in, if it is in one and counts its writes."""
+def _is_of_module(given: Input) -> bool:
+    """Whether a tensor is in such a dict, and counts its writes."""
     holder = given.source.base if given.source.kind == "item" else None
-    if holder is None or holder.kind not in ("attr", "getattr") or holder.key not in HOLDERS:
-        return None
-    return holder if given.spec.keys & counts_writes() else None
+    named = holder is not None and holder.kind in ("attr", "getattr") and holder.key in HOLDERS
+    return named and bool(given.spec.keys & counts_writes())
 
 
 def held_at(source: Source, bound: Arguments | None) -> Value:

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from framefuse.driver.fixed_inputs import fixed_inputs
     from framefuse.driver.kernels import choose_products, compile_kernels
     from framefuse.fuse import fuse
+    from framefuse.ir.derivations import counter_beside
     from framefuse.ir.verify import verify
     from framefuse.lower import lower
     from framefuse.runtime.captures import with_region
@@ -82,6 +83,7 @@ else:  # a call that an earlier process kept needs none of them
     fixed_inputs = later("framefuse.driver.fixed_inputs", "fixed_inputs")
     choose_products = later("framefuse.driver.kernels", "choose_products")
     compile_kernels = later("framefuse.driver.kernels", "compile_kernels")
+    counter_beside = later("framefuse.ir.derivations", "counter_beside")
     fuse = later("framefuse.fuse", "fuse")
     verify = later("framefuse.ir.verify", "verify")
     lower = later("framefuse.lower", "lower")
@@ -294,7 +296,7 @@ def _scheduled(
     halves: Halves | None = None,
     offers: bool = False,
     products: frozenset[tuple[int, bool]] = frozenset(),
-    fixed: Mapping[int, Source | None] | None = None,
+    fixed: Mapping[int, bool] | None = None,
 ) -> Schedule:
     return fuse(
         graph,
@@ -366,7 +368,8 @@ def _guards(
     options: Options,
 ) -> Guards:
     bases = [trace.assumptions.inputs[place].source.base for place in graph.consumed]
-    more = dict.fromkeys((*(base for base in bases if base is not None), *code.schedule.witnesses))
+    counters = (counter_beside(trace.assumptions.inputs[place].source) for place in code.schedule.witnesses)
+    more = dict.fromkeys((*(base for base in bases if base is not None), *counters))
     found = kept.of(trace, assumptions, more) if kept is not None else None
     return found or build(assumptions, sources=(*_sources(trace), *more))
 

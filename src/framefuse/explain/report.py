@@ -53,7 +53,7 @@ class Replays:
 
 
 @dataclass(frozen=True, slots=True)
-class Derivation:
+class KeptWeights:
     """What a graph keeps that it derives from parameters and buffers: ``bytes`` of it now, derived in ``seconds``
     altogether by ``times`` rounds, that ``spared`` calls did without.
     """
@@ -91,7 +91,7 @@ class GraphReport:
     backward_replays: tuple[Replays | None, ...] = ()
     why: str | None = None
     passes: tuple[Step, ...] = ()
-    derived: Derivation | None = None
+    derived: KeptWeights | None = None
 
     def count(self, kind: str) -> int:
         """How many pieces of that kind run on each call."""
@@ -236,13 +236,13 @@ def _passes(product: Product) -> tuple[Step, ...]:
     return () if code is None else code.schedule.steps
 
 
-def _derivation(product: Product) -> Derivation | None:
+def _derivation(product: Product) -> KeptWeights | None:
     """What a plan keeps of parameters and buffers; None where it derives nothing."""
     kept = kept_by(step.function for step in product.stages.plan.steps if isinstance(step, CallStep))
     if not kept:
         return None
     accounts = [each.account for each in kept]
-    return Derivation(
+    return KeptWeights(
         sum(each.bytes for each in kept),
         sum(account.seconds for account in accounts),
         max(account.computed for account in accounts),
@@ -360,7 +360,7 @@ def _tuning(tuning: Tuning) -> list[str]:
     return lines
 
 
-def _kept(derived: Derivation) -> str:
+def _kept(derived: KeptWeights) -> str:
     """The price of what is derived from parameters and buffers, and how often it was there."""
     took = f"derived in {_duration(derived.seconds)}" + (f", {derived.times} times" if derived.times > 1 else "")
     return f"keeps {_size(derived.bytes)} of weights, {took}; {_count(derived.spared, 'call')} did without that"

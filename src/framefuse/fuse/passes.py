@@ -38,7 +38,6 @@ from framefuse.fuse.setting import ProductName, Setting
 from framefuse.fuse.text import draft_text, graph_change_text, groups_text, schedule_text
 from framefuse.fuse.verify import verify_draft, verify_groups, verify_schedule
 from framefuse.fuse.writer import written
-from framefuse.ir.facts import Source
 from framefuse.ir.graph import Graph
 from framefuse.ir.passes import Pass, Stage, run
 from framefuse.ir.schedule import Schedule
@@ -105,7 +104,7 @@ def fuse(
     offers: bool = False,
     products: frozenset[ProductName] = frozenset(),
     trains: bool = False,
-    fixed: Mapping[int, Source | None] | None = None,
+    fixed: Mapping[int, bool] | None = None,
     check: bool = False,
     dump: bool = False,
 ) -> Schedule:

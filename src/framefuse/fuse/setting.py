@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from framefuse.errors import CompilerBug
-from framefuse.ir.facts import Source
 from framefuse.ir.target import Target, Targets, on_cpu
 
 ProductName = tuple[int, bool]  # the number of the library's call, and whether what makes its operands is part of it
@@ -17,8 +16,8 @@ class Setting:
     """``threads`` False leaves out what only several threads repay; ``exact`` kernels take eager's mathematical
     functions. ``targets`` knows every device on which something is to be computed. With ``offers`` the schedule says
     which products could be kernels of ours; those in ``products`` are. ``trains`` where a backward pass comes after.
-    ``fixed`` are the numbers of the graph's inputs of which what is computed may be kept between calls, each with a
-    place of another tensor that is written to whenever the input is, if the input itself does not tell.
+    ``fixed`` are the numbers of the graph's inputs of which what is computed may be kept between calls, each with
+    whether a counter beside it tells of its writes.
     """
 
     threads: bool = True
@@ -27,7 +26,7 @@ class Setting:
     offers: bool = False
     products: frozenset[ProductName] = frozenset()
     trains: bool = False
-    fixed: Mapping[int, Source | None] = field(default_factory=dict)
+    fixed: Mapping[int, bool] = field(default_factory=dict)
 
     def target(self, device: str) -> Target:
         """What compiles the kernels of a device."""

@@ -8,15 +8,23 @@ from typing import TypeAlias
 from framefuse.ir.facts import Source
 from framefuse.ir.graph import Graph
 
+# Training writes to the statistics of a module by a call that no version counts, and counts in another buffer.
+STATISTICS, COUNTER = ("running_mean", "running_var"), "num_batches_tracked"
+
+
+def counter_beside(statistic: Source) -> Source:
+    """The place of the counter that is written to with a statistic."""
+    return Source("item", statistic.base, COUNTER)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Derived:
-    """The results of ``graph`` for the parents, which are its inputs: a plan computes them again when one moved, or a
-    tensor at the places ``witnesses`` was written to.
+    """The results of ``graph`` for the parents, which are its inputs: a plan computes them again when one moved, or the
+    counter beside one of the inputs that are ``witnesses``, which have their numbers of the trace.
     """
 
     graph: Graph
-    witnesses: tuple[Source, ...] = ()
+    witnesses: tuple[int, ...] = ()
 
     @property
     def __name__(self) -> str:
@@ -37,7 +45,7 @@ class Packed:
     window: Window | None
     sizes: tuple[int, ...]
     biased: bool
-    witnesses: tuple[Source, ...] = ()
+    witnesses: tuple[int, ...] = ()
 
     @property
     def __name__(self) -> str:

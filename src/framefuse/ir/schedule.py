@@ -7,7 +7,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from framefuse.ir.dtypes import DType
-from framefuse.ir.facts import Source
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.loops import Kernel
 from framefuse.ir.numbers import Expr, Real, Symbol
@@ -166,10 +165,10 @@ class Schedule:
     steps: tuple[Step, ...] = ()
 
     @property
-    def witnesses(self) -> tuple[Source, ...]:
-        """The tensors beside the inputs that calls look at, to know whether what they keep is right."""
+    def witnesses(self) -> tuple[int, ...]:
+        """The numbers of the inputs with a counter that calls look at, to know whether what they keep is right."""
         targets = (item.node.attr("target") for item in self.items if isinstance(item, RunCall))
-        return tuple(dict.fromkeys(source for target in targets for source in getattr(target, "witnesses", ())))
+        return tuple(dict.fromkeys(number for target in targets for number in getattr(target, "witnesses", ())))
 
     def with_steps(self, steps: tuple[Step, ...]) -> Schedule:
         """The schedule with the steps that made it."""

@@ -194,9 +194,10 @@ class Items:
 
         node = item.node
         target = node.attr("target")
-        if self.keep is not None:
-            target = self.keep(target)
         args = tuple(argument_template(value, leaf) for value in node.attr("args"))
+        if self.keep is not None:
+            target, counters = self.keep(target, self.steps.trace.assumptions.inputs)
+            args += tuple(("tuple", *(("register", self.steps.register_of[each]) for each in few)) for few in counters)
         kwargs = tuple((name, argument_template(value, leaf)) for name, value in node.attr("kwargs").items())
         if item.checks is not None:
             self._check_positions(item, item.checks)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 
 from framefuse import _native
-from framefuse.ir.derivations import Derived, Packed, Window
+from framefuse.ir.derivations import Derived, Packed, Window, counter_beside
+from framefuse.ir.facts import Input, Source
 from framefuse.ir.graph import Graph
 from framefuse.ir.values import Function, Value
 
@@ -167,11 +168,18 @@ def _convolution(window: Window) -> Callable[[torch.Tensor, torch.Tensor, torch.
     return convolution
 
 
-def keeping(target: Value, compute: Compute) -> Value:
-    """The target of a call of a plan: one that derives something is to keep it."""
+def keeping(target: Value, inputs: Sequence[Input], compute: Compute) -> tuple[Value, tuple[tuple[Source, ...], ...]]:
+    """The target of a call of a plan, where it derives something as what keeps that, and further arguments of such a
+    call: the places of the counters beside those of the ``inputs`` that are its witnesses.
+    """
+    kept: DerivedCall | PackedCall
     if isinstance(target, Derived):
-        return DerivedCall(target, compute)
-    return PackedCall(target, compute) if isinstance(target, Packed) else target
+        kept = DerivedCall(target, compute)
+    elif isinstance(target, Packed):
+        kept = PackedCall(target, compute)
+    else:
+        return target, ()
+    return kept, (tuple(dict.fromkeys(counter_beside(inputs[number].source) for number in target.witnesses)),)
 
 
 def refresh(tensors: Iterable[torch.Tensor] | None = None) -> None:

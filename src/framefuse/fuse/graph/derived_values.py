@@ -40,7 +40,7 @@ def _call(target: Derived, parents: tuple[Node, ...], like: Node) -> Node:
     attrs: Attributes = (
         ("target", target),
         ("name", "derived"),
-        ("args", (tuple(Arg(place) for place in range(len(parents))), target.witnesses)),
+        ("args", (tuple(Arg(place) for place in range(len(parents))),)),
         ("kwargs", {}),
         ("random", False),
         ("orders", (None,) * len(parents)),

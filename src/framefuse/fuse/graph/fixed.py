@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from framefuse.fuse.addressing.layout import Order, dense_strides
 from framefuse.fuse.setting import Setting
-from framefuse.ir.facts import Source
 from framefuse.ir.graph import Graph, Node, Output
 from framefuse.ir.numbers import Real
 from framefuse.ir.ops import CALL, CREATE, TABLE
@@ -100,10 +99,9 @@ def cut_out(graph: Graph, wanted: Mapping[Node, Order | None]) -> tuple[Graph, t
     return alone, parents
 
 
-def told_by(graph: Graph, parents: Sequence[Node], setting: Setting) -> tuple[Source, ...]:
-    """The places of tensors beside the parents that tell of a write to one of them."""
-    found = (setting.fixed.get(number) for number, node in enumerate(graph.inputs) if node in parents)
-    return tuple(dict.fromkeys(source for source in found if source is not None))
+def told_by(graph: Graph, parents: Sequence[Node], setting: Setting) -> tuple[int, ...]:
+    """The numbers of those parents of which a counter beside them tells when they are written to."""
+    return tuple(number for number, node in enumerate(graph.inputs) if node in parents and setting.fixed.get(number))
 
 
 def results_of(call: Node, wanted: Mapping[Node, Order | None]) -> Sequence[Node]:

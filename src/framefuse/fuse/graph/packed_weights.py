@@ -56,7 +56,7 @@ def _call(
     attrs: Attributes = (
         ("target", target),
         ("name", target.__name__),
-        ("args", (Arg(0), tuple(Arg(place) for place in range(1, len(parents) + 1)), target.witnesses)),
+        ("args", (Arg(0), tuple(Arg(place) for place in range(1, len(parents) + 1)))),
         ("kwargs", {}),
         ("random", False),
         ("orders", (order, *(None,) * len(parents))),
