@@ -167,7 +167,7 @@ def test_results_are_those_of_the_weights_of_now(name, change):
             x = inputs(batch)
             with torch.no_grad():
                 same(fast(x), model(x))
-    assert framefuse.explain(fast).hits > 3
+    assert framefuse.explain(fast).hits >= 3
 
 
 @pytest.mark.parametrize("name", NETS)
@@ -300,3 +300,23 @@ def test_refresh_takes_modules():
     framefuse.refresh()
     with pytest.raises(framefuse.UserError, match="Give a module"):
         framefuse.refresh(torch.ones(3))
+
+
+def test_pictures_of_other_kinds_after_the_recorded_one():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(8, 16, 3, padding="same", dilation=2), nn.BatchNorm2d(16), nn.Conv2d(16, 30, 1, (2, 1))
+    )
+    model = model.to(DEVICE).eval()
+    fast = framefuse.compile(model, options={"freeze": True})
+    kinds = [
+        pictures(2, 8, 9, 9), pictures(4, 8, 12, 9), pictures(2, 8, 9, 9).to(memory_format=torch.channels_last),
+        pictures(2, 8, 18, 18)[:, :, ::2, ::2], pictures(2, 16, 9, 9)[:, ::2], pictures(2, 8, 9, 11).transpose(2, 3),
+        pictures(1, 8, 9, 9).expand(4, 8, 9, 9), pictures(2, 1, 9, 9).expand(2, 8, 9, 9), pictures(2, 8, 1, 1),
+        pictures(2, 8, 1, 1).to(memory_format=torch.channels_last), pictures(4, 8, 9, 9)[:0], pictures(4, 8, 9, 9)[1:],
+    ]  # fmt: skip
+    with torch.no_grad():
+        for _ in range(3):
+            for x in kinds:
+                same(fast(x), model(x))
+                fast(x).zero_()  # nobody else has the result

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch._prims_common import suggest_memory_format
 
 from framefuse import _native
 from framefuse.ir.derivations import Derived, Packed, Window, counter_beside
@@ -163,9 +164,17 @@ def _convolution(window: Window) -> Callable[[torch.Tensor, torch.Tensor, torch.
 
     def convolution(picture: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         result: torch.Tensor = call(picture, packed, bias, padding, step, dilation, 1, "none", [], "")
+        if result.is_contiguous() and result.is_contiguous(memory_format=torch.channels_last):
+            # It lies in both ways, of one point a channel or empty: torch says by the picture which strides it shows.
+            return result.as_strided(result.shape, _shown_strides(picture, result.shape))
         return result
 
     return convolution
+
+
+def _shown_strides(picture: torch.Tensor, sizes: Sequence[int]) -> tuple[int, ...]:
+    layout = suggest_memory_format(picture)
+    return torch.empty(sizes, device="meta", memory_format=layout).stride()
 
 
 def keeping(target: Value, inputs: Sequence[Input], compute: Compute) -> tuple[Value, tuple[tuple[Source, ...], ...]]:

@@ -90,7 +90,7 @@ def _may_fold(call: Node, result: Node, fixed: frozenset[Node]) -> bool:
     if result.op != "result" or result.dtype.compute != result.dtype.name:
         return False
     rank = int(call.attr("name")[-2])
-    whole = len(operands[0].shape) == rank + 2
+    whole = len(operands[0].shape) == rank + 2 and result.shape[1].constant != 1  # of one, both show other strides
     return whole and all(each.dtype is result.dtype for each in operands) and fixed.issuperset(operands[1:])
 
 

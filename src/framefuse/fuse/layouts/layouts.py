@@ -86,7 +86,10 @@ class _Rewriting:
         if vertex is None or len(node.shape) < 4:
             return False
         lies = self._order(node)
-        return self.labels[vertex] == 1 if lies is None else lies != order
+        if lies is not None:
+            return lies != order
+        recorded = node.inputs[0].attr("orders")[:1]  # of the picture: the recorded call lay as the new one does
+        return self.labels[vertex] == 1 and recorded != (either(len(node.shape))[1],)
 
     def _order(self, node: Node) -> Order | None:
         """In which order a value lies, where that was to choose."""

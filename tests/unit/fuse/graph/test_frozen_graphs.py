@@ -27,7 +27,7 @@ def targets(found):
 @pytest.mark.parametrize("affine", [True, False])
 def test_a_norm_behind_a_convolution_is_within_its_weight(bias, affine):
     model = nn.Sequential(nn.Conv2d(3, 8, 3, bias=bias), nn.BatchNorm2d(8, affine=affine))
-    found = items(model, torch.randn(2, 3, 9, 9))
+    found = items(model, torch.randn(2, 3, 9, 9).to(memory_format=torch.channels_last))
     (call,) = targets(found)
     assert isinstance(call, Packed) and call.biased and not any(isinstance(item, RunKernel) for item in found)
     assert len(call.witnesses) == 2  # mean and variance: no version counts what training writes there
