@@ -10,8 +10,15 @@ from torch import nn
 from torch.nn import functional as F
 
 import framefuse
+from framefuse.ir import costs
 
 DEVICE = "cpu"
+
+
+@pytest.fixture(autouse=True)
+def small_ones_are_packed(monkeypatch):
+    for name in ("PACKED_POINTS", "PACKED_WINDOWS", "PACKED_PRODUCT"):
+        monkeypatch.setattr(costs, name, 0)
 
 
 class Attention(nn.Module):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from framefuse.fuse.addressing.layout import dense_strides, estimate
-from framefuse.fuse.graph.fixed import cut_out, first_fixed, fixed_nodes, pruned, told_by
+from framefuse.fuse.graph.fixed import cut_out, first_fixed, fixed_nodes, pruned, size_of, told_by
 from framefuse.fuse.setting import Setting
 from framefuse.ir import costs
 from framefuse.ir.derivations import Packed, Window
@@ -26,7 +26,8 @@ def with_packed_weights(graph: Graph, setting: Setting) -> Graph:
     packs = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_convolution_pointwise")
     if not fixed or setting.exact or not packs:
         return graph
-    windows = {node: found for node in graph.nodes if (found := _window(node, fixed, setting)) is not None}
+    results = (node for node in graph.nodes if node.op == "result")
+    windows = {node.inputs[0]: found for node in results if (found := _window(node, graph, fixed, setting)) is not None}
     products = {node for node in graph.nodes if _is_large_product(node, graph, fixed, setting)}
     if not windows and not products:
         return graph
@@ -67,8 +68,9 @@ def _call(
     return Node("library", (operand, *parents), attrs, node.dtype, (), None, node.line, node.device)
 
 
-def _window(node: Node, fixed: frozenset[Node], setting: Setting) -> Window | None:
-    """Padding, step and dilation of a convolution of pictures whose weight and bias stay."""
+def _window(result: Node, graph: Graph, fixed: frozenset[Node], setting: Setting) -> Window | None:
+    """Padding, step and dilation of the convolution of pictures that gives a result, if its weight and bias stay."""
+    node = result.inputs[0]
     if node.op != "library" or node.attr("name") != "conv2d" or not _is_here(node, setting):
         return None
     args = (*node.attr("args"), *(None, 1, 0, 1, 1)[len(node.attr("args")) - 2 :])
@@ -84,7 +86,15 @@ def _window(node: Node, fixed: frozenset[Node], setting: Setting) -> Window | No
     step, padding, dilation = (_pair(value) for value in args[3:6])
     if step is None or padding is None or dilation is None:
         return None
-    return padding, step, dilation
+    return (padding, step, dilation) if _repays(result, node.inputs[1], graph) else None
+
+
+def _repays(result: Node, weight: Node, graph: Graph) -> bool:
+    points = all(size.constant == 1 for size in weight.shape[2:])
+    count = size_of(weight)
+    for size in (result.shape[0], *result.shape[2:]):
+        count *= estimate(size, graph.hints)
+    return count >= (costs.PACKED_POINTS if points else costs.PACKED_WINDOWS)
 
 
 def _pair(value: Value) -> tuple[int, int] | None:

@@ -5,9 +5,25 @@ import torch
 from torch import nn
 
 import framefuse
+from framefuse.ir import costs
 from framefuse.ir.derivations import Derived, Packed
 from framefuse.ir.schedule import RunCall, RunKernel
 from framefuse.runtime.function import compiled_function
+
+
+@pytest.fixture(autouse=True)
+def small_ones_are_packed(monkeypatch):
+    for name in ("PACKED_POINTS", "PACKED_WINDOWS", "PACKED_PRODUCT"):
+        monkeypatch.setattr(costs, name, 0)
+
+
+@pytest.mark.parametrize("sizes", [(8, 16, 1, 9), (8, 16, 3, 2), (64, 64, 3, 9), (256, 512, 1, 14)], ids=str)
+def test_small_convolutions_are_calls_of_torch(monkeypatch, sizes):
+    monkeypatch.undo()
+    channels, made, window, side = sizes
+    model = nn.Conv2d(channels, made, window, padding=window // 2)
+    found = items(model, torch.randn(2, channels, side, side).to(memory_format=torch.channels_last))
+    assert any(isinstance(target, Packed) for target in targets(found)) == (channels >= 64)
 
 
 def items(model, *inputs, **options):
