@@ -327,3 +327,32 @@ def test_pictures_of_other_kinds_after_the_recorded_one():
             for x in kinds:
                 same(fast(x), model(x))
                 fast(x).zero_()  # nobody else has the result
+
+
+def test_checks_of_weights_raise_in_each_call():
+    class Checked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale, self.rows = nn.Parameter(torch.ones(4)), nn.Parameter(torch.randn(5, 4))
+            self.register_buffer("place", torch.tensor([1, 3]))
+
+        def forward(self, x):
+            torch._assert_async((self.scale.sin() > 0).all(), "negative")
+            return x * self.scale.sin() + self.rows[self.place].exp()
+
+    model = Checked().to(DEVICE)
+    fast = framefuse.compile(model, options={"freeze": True})
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.randn(2, 4, device=DEVICE)
+            torch.testing.assert_close(fast(x), model(x))
+        model.scale.neg_()
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="negative"):
+                fast(x)
+        model.scale.neg_()
+        torch.testing.assert_close(fast(x), model(x))
+        model.place.fill_(7)
+        for _ in range(2):
+            with pytest.raises(IndexError):
+                fast(x)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from framefuse.fuse.addressing.layout import Order
-from framefuse.fuse.graph.fixed import cut_out, first_fixed, fixed_nodes, pruned, results_of, size_of, told_by
+from framefuse.fuse.graph.fixed import count_of, cut_out, first_fixed, fixed_nodes, pruned, results_of, told_by
 from framefuse.fuse.setting import Setting
 from framefuse.ir.derivations import Derived
 from framefuse.ir.graph import Arg, Attributes, Graph, Node
@@ -55,12 +55,12 @@ def _kept(graph: Graph, fixed: frozenset[Node]) -> frozenset[Node]:
     outside: set[Node] = set()  # what is read by what is not kept
     largest: dict[Node, int] = {}  # of the parents
     for node in graph.nodes:
-        own = size_of(node) if node.op == "input" else 0
+        own = count_of(node) if node.op == "input" else 0
         below = (largest[operand] for operand in node.inputs) if node in fixed else ()
         largest[node] = max((own, *below))
     kept: set[Node] = set()
     for node in reversed(graph.nodes):
-        spread = node in outside and node in fixed and size_of(node) > largest[node]
+        spread = node in outside and node in fixed and count_of(node) > largest[node]
         if node in fixed and not spread and node not in shown:
             kept.add(node)
         else:

@@ -28,8 +28,8 @@ def fixed_nodes(graph: Graph, setting: Setting) -> frozenset[Node]:
     constants: set[Node] = set()
     for node in graph.nodes:
         row = TABLE[node.op]
-        if not _is_sized(node) or (row.kind == CALL and node.op not in PURE_CALLS):
-            continue
+        if row.fails or not _is_sized(node) or (row.kind == CALL and node.op not in PURE_CALLS):
+            continue  # what may fail does so in each call
         if row.kind == CREATE and node.op != "input":
             constants.add(node)
         elif node.inputs and all(operand in fixed or operand in constants for operand in node.inputs):
@@ -49,7 +49,7 @@ def _has_symbols(value: Value) -> bool:
     return isinstance(value, Real) or bool(getattr(value, "symbols", None))
 
 
-def size_of(node: Node) -> int:
+def count_of(node: Node) -> int:
     """The elements of a value of constant sizes."""
     return math.prod(size.constant or 0 for size in node.shape)
 

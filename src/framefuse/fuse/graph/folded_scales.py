@@ -31,7 +31,7 @@ class Scaled:
 def with_folded_scales(graph: Graph, setting: Setting) -> Graph:
     """The graph in which such a scale is part of the weight and of the bias, and such a shift of the bias."""
     fixed = fixed_nodes(graph, setting)
-    found = _scaled(graph, fixed) if fixed and not setting.exact else []
+    found = _scaled(graph, fixed) if fixed else []
     if not found:
         return graph
     by_call = {each.call: each for each in found}

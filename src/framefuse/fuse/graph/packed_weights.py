@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from framefuse.fuse.addressing.layout import dense_strides, estimate
-from framefuse.fuse.graph.fixed import cut_out, first_fixed, fixed_nodes, pruned, size_of, told_by
+from framefuse.fuse.graph.fixed import count_of, cut_out, first_fixed, fixed_nodes, pruned, told_by
 from framefuse.fuse.setting import Setting
 from framefuse.ir import costs
 from framefuse.ir.derivations import Packed, Window
@@ -24,7 +24,7 @@ def with_packed_weights(graph: Graph, setting: Setting) -> Graph:
     """The graph in which convolutions and large products with a weight that stays are calls on its packed form."""
     fixed = fixed_nodes(graph, setting)
     packs = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_convolution_pointwise")
-    if not fixed or setting.exact or not packs:
+    if not fixed or not packs:
         return graph
     results = (node for node in graph.nodes if node.op == "result")
     windows = {node.inputs[0]: found for node in results if (found := _window(node, graph, fixed, setting)) is not None}
@@ -91,7 +91,7 @@ def _window(result: Node, graph: Graph, fixed: frozenset[Node], setting: Setting
 
 def _repays(result: Node, weight: Node, graph: Graph) -> bool:
     points = all(size.constant == 1 for size in weight.shape[2:])
-    count = size_of(weight)
+    count = count_of(weight)
     for size in (result.shape[0], *result.shape[2:]):
         count *= estimate(size, graph.hints)
     return count >= (costs.PACKED_POINTS if points else costs.PACKED_WINDOWS)
