@@ -17,8 +17,6 @@ from framefuse.ir.graph import Arg, Attributes, Graph, Node
 from framefuse.ir.rename import rebuilt
 from framefuse.ir.values import Value
 
-CHANNELS_LAST = (0, 2, 3, 1)
-
 
 def with_packed_weights(graph: Graph, setting: Setting) -> Graph:
     """The graph in which convolutions and large products with a weight that stays are calls on its packed form."""
@@ -81,8 +79,8 @@ def _window(result: Node, graph: Graph, fixed: frozenset[Node], setting: Setting
         return None
     if not fixed.issuperset(node.inputs[1:]) or picture in fixed or args[6] != 1:
         return None
-    if node.attr("orders")[0] != CHANNELS_LAST:
-        return None  # in which way the library gives a contiguous picture's result depends on what it packed
+    if node.attr("orders")[0] != (0, 2, 3, 1):
+        return None  # channels-last: how the library lays the result of another picture depends on what it packed
     step, padding, dilation = (_pair(value) for value in args[3:6])
     if step is None or padding is None or dilation is None:
         return None
