@@ -357,8 +357,8 @@ GPU_BYTE = 0.0004  # nanoseconds of a byte that a copy reads or writes
 COPY_CALL, PADDED_GAIN = 6000, 1.25
 
 # Multiplications of a product on a CPU from which a call on the weight as the library packs it repays what the call
-# costs, about 20 us, where the weight stays; of a convolution of points, and of windows. Measured on a thread of a
-# Xeon: products of 1 x 768 x 768 56 -> 68 us, 8 x 768 x 3072 1.34 -> 1.08 ms, 128 x 768 x 2304 5.49 -> 4.70;
+# costs, about 20 us, where the weight stays; of a convolution of points, and of windows. Measured on a thread of
+# an EPYC: products of 1 x 768 x 768 56 -> 68 us, 8 x 768 x 3072 1.34 -> 1.08 ms, 128 x 768 x 2304 5.49 -> 4.70;
 # channels-last points of 16 to 64 channels on 56 x 56 84 -> 99 us, 480 to 112 on 14 x 14 as before, 512 to 2048 on
 # 7 x 7 1.46 -> 1.13 ms; windows of 3 x 3 of 16 to 64 on 56 x 56 as before, 960 to 160 on 7 x 7 2.1 -> 1.4 ms, 168 to
 # 672 on one point 127 -> 64 us.
