@@ -35,8 +35,8 @@ def counts_writes() -> int:
 
 @dataclass(slots=True, eq=False)
 class Family:
-    """Values that were derived from one set of parents. The parents' ``storages`` are held, so that nothing else can
-    come to lie where they lie; the parents are watched, and the values go when one of them dies.
+    """Values that were derived from one set of parents. The ``storages`` of these and of their witnesses are held, so
+    that nothing else can come to lie where they lie; they are watched, and the values go when one of them dies.
     """
 
     marks: bytes
@@ -72,9 +72,9 @@ class Kept:
         if family is not None and family.marks == marks:
             self.account.spared += 1
             return family.values
-        return self._derived(parents, marks)
+        return self._derived(parents, witnesses, marks)
 
-    def _derived(self, parents: Tensors, marks: bytes) -> Tensors:
+    def _derived(self, parents: Tensors, witnesses: Tensors, marks: bytes) -> Tensors:
         start = time.perf_counter()
         with torch.inference_mode(False), torch.no_grad():
             values = tuple(self._compute(parents))
@@ -90,8 +90,8 @@ class Kept:
         families[ends] = Family(
             marks,
             values,
-            tuple(parent.untyped_storage() for parent in parents),
-            tuple(weakref.ref(parent, forget) for parent in parents),
+            tuple(each.untyped_storage() for each in (*parents, *witnesses)),
+            tuple(weakref.ref(each, forget) for each in (*parents, *witnesses)),
         )
         return values
 

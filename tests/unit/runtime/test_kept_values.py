@@ -48,6 +48,15 @@ def test_values_are_derived_anew_when_a_parent_or_witness_moves():
     assert (kept.account.computed, kept.account.spared, kept.bytes) == (2, 2, 12)
 
 
+def test_values_go_with_a_witness():
+    kept, x = Kept(doubled), torch.ones(3)
+    witness = torch.ones(1)
+    kept.values((x,), (witness,))
+    del witness
+    gc.collect()
+    assert kept.bytes == 0  # another tensor may come to be at its address
+
+
 def test_memory_of_a_parent_is_no_other_tensors_while_values_of_it_are_kept():
     kept, x = Kept(doubled), torch.ones(1 << 16)
     kept.values((x,))

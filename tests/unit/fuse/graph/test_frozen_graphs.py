@@ -99,3 +99,13 @@ def test_nothing_is_kept_without_the_option():
     assert not any(
         isinstance(target, (Packed, Derived)) for target in targets(items(model, torch.randn(2, 3, 9, 9), freeze=False))
     )
+
+
+def test_nothing_is_kept_where_graphs_are_replayed():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval()
+    fast = framefuse.compile(model, mode="reduce-overhead", options={"freeze": True})
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.randn(2, 3, 9, 9)
+            torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-4)
+    assert framefuse.explain(fast).hits and framefuse.explain(fast).graphs[0].derived is None
