@@ -15,7 +15,7 @@ from benchmarks.calls import curve, gradients, guards, models
 from benchmarks.drawn import random_times
 from benchmarks.drawn.random_table import TABLE as FAMILIES
 from benchmarks.harness.compilers import cold_caches, warm_up
-from benchmarks.harness.report import Field, Row, Say, hardware, markdown, progress, save, show
+from benchmarks.harness.report import Field, Row, Say, hardware, markdown, progress, save, show, told
 from benchmarks.large import convs, costs, kernels, matrix
 from benchmarks.programs import measuring as programs
 from benchmarks.starting import memory, start
@@ -35,9 +35,9 @@ class Bench:
     """One row of the table below.
 
     `add_options` declares what only this benchmark has; `steps` and `measure` take the options and the names of the
-    compilers, and rows that `measure` gives one by one are saved as they come; `findings` says in words what the rows
-    show; `plot` draws them. `rest` has the title and the fields of a second table, where one has not the room;
-    ``shown`` are the rows for the screen.
+    compilers, and rows that `measure` gives one by one are saved as they come, and printed where no bar is shown;
+    `findings` says in words what the rows show; `plot` draws them. `rest` has the title and the fields of a second
+    table, where one has not the room; ``shown`` are the rows for the screen.
     """
 
     name: str
@@ -436,6 +436,8 @@ def present(bench: Bench, options: Options, compilers: Sequence[str], console: C
             rows.append(row)
             if not isinstance(measured, Sequence):  # hours of measuring may end early
                 save(options.out, bench.name, bench.title, bench.fields, rows, caption)
+                if not console.is_terminal:
+                    console.print(told(bench.fields, row), markup=False, highlight=False, soft_wrap=True)
     show(console, bench.title, bench.fields, bench.shown(rows))
     if bench.rest is not None:
         console.print()

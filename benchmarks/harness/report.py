@@ -74,6 +74,12 @@ def show(console: Console, title: str, fields: Sequence[Field], rows: Sequence[R
     console.print(shown)
 
 
+def told(fields: Sequence[Field], row: Row) -> str:
+    """One row as a line of its own: each figure with its heading."""
+    first, *others = fields
+    return ", ".join([first.text(row), *(f"{field.heading} {field.text(row)}" for field in others)])
+
+
 def markdown(title: str, fields: Sequence[Field], rows: Sequence[Row], caption: str) -> str:
     """The same table for a document, between its title and a caption that says what it was measured on."""
     lines = [" | ".join(field.heading for field in fields), " | ".join("---:" for _ in fields)]

@@ -191,20 +191,20 @@ def steps(compilers: Sequence[str], chosen: Chosen) -> int:
     return len(chosen.cases()) * (1 + len(compilers))
 
 
-def convs(say: Say, compilers: Sequence[str], chosen: Chosen) -> list[Row]:
-    """One row for each case; one whose library is missing is left out. An interrupt keeps the rows that are there."""
-    rows: list[Row] = []
+def convs(say: Say, compilers: Sequence[str], chosen: Chosen) -> Iterator[Row]:
+    """One row for each case, as it is measured: all of them take hours. One whose library is missing is left out, and
+    an interrupt ends them.
+    """
     for case in chosen.cases():
         try:
-            rows.append(measure(case, compilers, say, chosen.device))
+            yield measure(case, compilers, say, chosen.device)
         except MissingLibrary as missing:
             say(str(missing))
         except KeyboardInterrupt:
-            break
+            return
         gc.collect()
         if "torch" in compilers:
             torch.compiler.reset()
-    return rows
 
 
 def plot(rows: Sequence[Row], path: Path, caption: str) -> None:

@@ -83,5 +83,16 @@ def test_settings_of_precision_are_given_back():
 def test_the_command_writes_table_and_map(plain, tmp_path, capsys):
     arguments = ["convs", "--no-torch", "--only", "depthwise, relu", "--ways", "inference", "--out", str(tmp_path)]
     assert main(arguments) == 0
-    assert "geometric mean" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "geometric mean" in printed
+    row, head = printed.find("depthwise, relu inference float32 2, eager 0."), printed.find(convs.TITLE)
+    assert 0 <= row < head  # each row by itself, before the table of all
     assert {path.name for path in Path(tmp_path).iterdir()} == {"convs.csv", "convs.md", "convs.png"}
+
+
+def test_rows_come_one_by_one(plain, monkeypatch):
+    """All of them take hours."""
+    measured = []
+    monkeypatch.setattr(convs, "measure", lambda case, *_: measured.append(case) or {"kernel": case.name})
+    first = next(convs.convs(str, ["framefuse"], convs.Chosen()))
+    assert [first["kernel"]] == [case.name for case in measured]
