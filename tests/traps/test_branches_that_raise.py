@@ -1,11 +1,13 @@
-"""Branches on tensors of which one way raises: each run checks that it goes the other way, and raises as eager does.
+"""Branches on tensors of which one way raises or warns: each run checks that it goes the other way, else it is eager's.
 
 Assertions here are the interpreter's own: PYTEST_DONT_REWRITE.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+import warnings
 
 import pytest
 import torch
@@ -267,6 +269,87 @@ def an_error_by_a_number_that_the_program_expects(compiled):
     f = compiled(halves)
     for value in (1.0, 2.0, 9.0, 8.0, 7.0, 9.0, 1.0, 9.0, 1.0, 9.0, 1.0, 9.0, 9.0):
         yield f(torch.full((3,), value))
+
+
+NO_NUMBER = torch.full((4,), torch.nan)
+
+
+def heard(call, *args):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        value = call(*args)
+    return value, [(str(warning.message), warning.lineno) for warning in told]
+
+
+@trap(traces=2, hits=3)
+def a_branch_that_warns(compiled):
+    def cleaned(x):
+        if torch.isnan(x).any():
+            warnings.warn(f"no numbers in {len(x)}", stacklevel=1)
+            x = torch.nan_to_num(x)
+        y = x * 2
+        if y.abs().max().item() > 99:
+            warnings.warn("large", stacklevel=1)
+        else:
+            y = y + 1
+        if bool((y == 7).all()):
+            warnings.warn("seven", stacklevel=1)
+            return None
+        return y.exp()
+
+    f = compiled(cleaned)
+    torch.manual_seed(0)
+    for x in (torch.randn(4), torch.randn(4), torch.randn(6), NO_NUMBER, torch.randn(3), torch.full((2,), 3.0)):
+        yield heard(f, x)
+    yield heard(f, torch.full((3,), 200.0))
+    yield heard(f, torch.randn(4))
+
+
+@trap(traces=1, hits=4)
+def padding_without_a_mask(compiled):
+    told = []
+
+    @functools.cache
+    def warn_once(text):
+        told.append(text)
+
+    table = torch.nn.Embedding(9, 4)
+
+    def embedded(ids, pad):
+        if pad in ids[:, [-1, 0]]:
+            text = "padded"
+            if pad == 8:
+                text += " at the end"
+            warn_once(text)
+        if 3 not in ids:
+            warn_once("no three")
+        if (ids < 0).any().item():
+            raise ValueError("negative")
+        return table(ids).sum(1)
+
+    f = compiled(embedded)
+    for row in ([1, 3, 5], [2, 3, 3, 4], [3, 8, 7], [1, 0, 3], [3, 0], [4, 4], [3, 4, 5]):
+        yield f(torch.tensor([row, row]), 0), list(told)
+    yield attempt(f, torch.tensor([[3, -1, 3]]), 0), list(told)
+    yield f(torch.tensor([[3, 3, 3]]), 0), list(told)
+
+
+@trap(traces=4, hits=8)
+def a_warning_that_the_program_often_gives(compiled):
+    told = []
+
+    def warn(text):
+        told.append(text)
+
+    def limited(x):
+        if x.max() > 1:
+            warn("over one")
+            x = x.clamp(max=1)
+        return x * 2
+
+    f = compiled(limited)
+    for value in (0.5, 0.25, 2.0, 3.0, 0.5, 4.0, 5.0, 6.0, 0.5, 7.0, 0.5, 8.0, 9.0, 0.5, 3.0):
+        yield f(torch.full((3,), value)), list(told)
 
 
 @TABLE.parametrize()

@@ -105,7 +105,8 @@ class Natives:
             policy = None
         elif policy == "torch":
             stopped = TABLE[call_name(target)].stop or ("tensor-attribute" if makes_leaf(kwargs) else "")
-            settled = self._settled(target, args, kwargs) if stopped else None
+            straight = frame if continuation is None and self.machine.exits.breakable() else None
+            settled = self._settled(straight, target, args, kwargs) if stopped else None
             if settled is not None:
                 self.machine.finish(frame, settled, continuation)
                 return
@@ -127,8 +128,10 @@ class Natives:
             return
         self.machine.finish(frame, self._allowed(policy, target, args, kwargs), continuation)
 
-    def _settled(self, target: Value, args: Arguments, kwargs: Keywords) -> Value:
-        """What a call of torch that is a step elsewhere gives here without one; None where it must be a step."""
+    def _settled(self, frame: Frame | None, target: Value, args: Arguments, kwargs: Keywords) -> Value:
+        """What a call of torch that is a step elsewhere gives here without one; None where it must be a step. ``frame``
+        is where its next instruction takes the result.
+        """
         name = call_name(target)
         row = TABLE[name]
         if row.resizes:
@@ -141,7 +144,11 @@ class Natives:
             return None
         if row.reads_element:
             whole = None if row.kind is None else row.kind is int
-            return self._element(given[0], whole) if len(given) == 1 else None
+            if len(given) > 1:
+                return None
+            if given[0].dtype is torch.bool:  # what a branch does with it
+                return element_reads.expected(self.recorder, frame, frame.step, given[0]) if frame is not None else None
+            return self._element(given[0], whole)
         wanted = given[1] if len(given) > 1 else True
         if len(given) > 2 or type(wanted) is not bool or self.recorder.requires_grad(given[0]) is not wanted:
             return None

@@ -257,6 +257,10 @@ def _bool(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> 
     if len(args) != 1:
         return MISSING
     if machine.operations.reads_value(args[0]):
+        outcome = element_reads.expected(machine.recorder, frame, frame.step, args[0])
+        if outcome is not None:
+            frame.stack.append(outcome)
+            return None
         machine.operations.decide(frame, args[0], None)
     asked = machine.operations.ask(frame, args[0], functools.partial(PushAsked, False))
     if asked is MISSING:

@@ -46,7 +46,7 @@ def _pop_jump_if(when: bool, machine: Machine, frame: Frame, argument: int) -> O
 
 
 def _jump_by_tensor(when: bool, machine: Machine, frame: Frame, argument: int) -> None:
-    """Where the way not taken raises, each run checks that this one is taken; else a step takes the truth."""
+    """Where the way not taken is rare, each run checks that this one is taken; else a step takes the truth."""
     value = frame.stack[-1]
     outcome = element_reads.expected(machine.recorder, frame, frame.step - 1, value)
     if outcome is None and machine.operations.reads_value(value):

@@ -40,7 +40,8 @@ REFLECTED_COMPARE = {
     "__gt__": "__lt__",
     "__ge__": "__le__",
 }
-DIRECT = NUMBERS | {torch.Tensor, torch.nn.Parameter}
+TENSORS = frozenset((torch.Tensor, torch.nn.Parameter))
+DIRECT = NUMBERS | TENSORS
 TEXT_KINDS = frozenset((str, Text))
 MUTATED_IN_PLACE = {
     "add": "__iadd__",
@@ -160,6 +161,11 @@ def contains_op(machine: Machine, frame: Frame, argument: int) -> Outcome:
     container = frame.stack.pop()
     value = frame.stack.pop()
     kind = type(container)
+    if kind in TENSORS:
+        outcome = element_reads.contained(machine.recorder, frame, frame.step, container, value, bool(argument))
+        if outcome is not None:
+            frame.stack.append(outcome)
+            return None
     method = python_method(kind, "__contains__")
     if method is not None:
         machine.recorder.sources.guard_type(container)

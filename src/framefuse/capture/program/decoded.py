@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from types import CodeType
 from typing import TypeAlias
 
 from framefuse.capture.program.markers import Outcome
+from framefuse.capture.program.rare_ways import expected_ways
 from framefuse.capture.program.versions import CURRENT
-from framefuse.capture.program.versions.listing import ENDS, JUMPS, Instruction, exception_table, local_names
+from framefuse.capture.program.versions.listing import exception_table, local_names
 from framefuse.ir.source import Line
 
 # What executes an instruction: it is given the machine, the frame and the argument.
@@ -28,9 +29,6 @@ GROWING = frozenset("append appendleft extend insert add update setdefault pop p
 def unknown(*given: object) -> Outcome:
     """Stands for an opcode without a handler: code that has one is never run here."""
     raise AssertionError("an opcode without a handler")
-
-
-BRANCHES = frozenset(("POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE"))
 
 
 class Code:
@@ -64,7 +62,7 @@ class Code:
         ) | frozenset(self.local_names[i.argument] for i in instructions if i.name == "STORE_DEREF")
         # Whether this code may change the length of a container or an entry of it.
         self.grows = any(i.name == "STORE_SUBSCR" for i in instructions) or bool(GROWING & set(self.names))
-        self.expected = _expected(instructions, self.index)
+        self.expected = expected_ways(instructions, self.index, self.names)
         self.watched: Code | None = None  # with handlers that remember what they find
         self.stub: CodeType | None = None  # stands for this code in tracebacks
         self.standing: dict[int, CodeType] = {}  # stand for it in calls that look at the stack, by step
@@ -97,33 +95,6 @@ class Code:
                 places[current] = Line(code.co_filename, current, code.co_qualname)
             self._lines.append(places[current])
         return self._lines
-
-
-def _expected(instructions: Sequence[Instruction], index: Mapping[int, int]) -> dict[int, bool]:
-    """The branches of which one way only raises, by their steps, with the truth that goes the other way."""
-    raising = _raising(instructions, index)
-    expected = {}
-    for step, instruction in enumerate(instructions):
-        if instruction.name in BRANCHES and instruction.target is not None:
-            there, on = index[instruction.target] in raising, step + 1 in raising
-            if there is not on:
-                expected[step] = (instruction.name == "POP_JUMP_IF_TRUE") is not there
-    return expected
-
-
-def _raising(instructions: Sequence[Instruction], index: Mapping[int, int]) -> frozenset[int]:
-    """The steps from which the program raises whichever way it goes, in no loop."""
-    raises: dict[int, bool] = {}
-    for step in range(len(instructions) - 1, -1, -1):
-        name, target = instructions[step].name, instructions[step].target
-        there = target is not None and raises.get(index[target], False)
-        if name in JUMPS:
-            raises[step] = there
-        elif name in ENDS or name == "YIELD_VALUE":
-            raises[step] = name == "RAISE_VARARGS"
-        else:
-            raises[step] = raises.get(step + 1, False) and (there or target is None)
-    return frozenset(step for step, does in raises.items() if does)
 
 
 # A model of transformers runs some hundred code objects; beyond this many the oldest decoded one goes.

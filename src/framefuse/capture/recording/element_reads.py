@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from framefuse.capture.facts.numbers import TRACKED, bare, floating, form_of, integer
+from framefuse.capture.facts.numbers import NUMBERS, TRACKED, bare, floating, form_of, integer
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.recording import call_names
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir import elements
 from framefuse.ir.numbers import Real, float_of_bits
-from framefuse.ir.values import Arguments, Function
+from framefuse.ir.values import Arguments, Function, Value
 
 
 def read(recorder: Recorder, tensor: torch.Tensor, whole: bool | None = None) -> float | None:
@@ -51,8 +51,8 @@ def decided(recorder: Recorder, tensor: torch.Tensor) -> bool:
 
 
 def expected(recorder: Recorder, frame: Frame, step: int, tensor: torch.Tensor) -> bool | None:
-    """The truth of a tensor at the branch at ``step``, of which the other way raises: each run checks it. None where it
-    is the other, may well be, or cannot be checked here: the eager run makes the calls before it again.
+    """The truth of a tensor at the branch at ``step``, of which the other way is rare: each run checks it. None where
+    it is the other, may well be, or cannot be checked here: the eager run makes the calls before it again.
     """
     if not _may_check(recorder, frame, step) or recorder.number(tensor) is None:
         return None
@@ -64,6 +64,16 @@ def expected(recorder: Recorder, frame: Frame, step: int, tensor: torch.Tensor) 
             return None
         recorder.run(elements.decided, "decided", (tensor, outcome, frame.code.branch(step)), {})
     return outcome if recorder.alive else None
+
+
+def contained(
+    recorder: Recorder, frame: Frame, step: int, tensor: torch.Tensor, value: Value, negated: bool
+) -> bool | None:
+    """As :func:`expected`, of ``value in tensor``."""
+    if type(value) not in NUMBERS or not _may_check(recorder, frame, step) or recorder.number(tensor) is None:
+        return None
+    found = (tensor != value).all() if negated else (tensor == value).any()
+    return expected(recorder, frame, step, found)
 
 
 def compared(recorder: Recorder, frame: Frame, step: int, test: str, *numbers: float) -> bool | None:
@@ -82,7 +92,7 @@ def compared(recorder: Recorder, frame: Frame, step: int, test: str, *numbers: f
 
 
 def _may_check(recorder: Recorder, frame: Frame, step: int) -> bool:
-    """Whether one way of a branch raises, which seldom happens, and a run may be given up here."""
+    """Whether one way of a branch is seldom taken, and a run may be given up here."""
     machine = recorder.machine
     if machine is None or not machine.exits.reads_elements or not recorder.symbolic or not recorder.alive:
         return False
