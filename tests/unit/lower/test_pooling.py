@@ -178,8 +178,7 @@ def test_every_element_of_every_window_counts_once():
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_repeated_elements(layout, dtype, monkeypatch):
-    monkeypatch.setattr(interpolation, "REPEATED", {})
+def test_repeated_elements(layout, dtype):
     shapes, twice = ((2, 3, 5, 4), (1, 3, 6, 9)), dtype is torch.float64
     if layout is torch.contiguous_format:
         shapes += ((0, 3, 4, 4),)
@@ -188,8 +187,36 @@ def test_repeated_elements(layout, dtype, monkeypatch):
         assert all(isinstance(item, RunKernel) for item in items)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_nearest_elements_that_sizes_or_parts_of_one_name(layout, dtype):
+    """Places are eager's, also of sides that leave a rest and of a size that is a multiple in one call and not in the
+    next.
+    """
+    shapes, twice = ((2, 3, 9, 8), (1, 3, 11, 17)), dtype is torch.float64
+    for scale in (0.5, (0.25, 2), (0.125, 0.5)):
+        pictures = [(*shape[:2], *(side + 8 for side in shape[2:])) for shape in shapes]
+        items = agree(nn.Upsample(scale_factor=scale), *pictures, dtype=dtype, layout=layout, twice=twice)
+        assert all(isinstance(item, RunKernel) for item in items)
+    for size in ((18, 4), (27, 40), (9, 16)):
+        items = agree(nn.Upsample(size=size), shapes[0], dtype=dtype, layout=layout, twice=twice)
+        assert all(isinstance(item, RunKernel) for item in items)
+
+
+def test_sizes_that_are_no_multiples_are_the_librarys():
+    fast = framefuse.compile(lambda x, size: F.interpolate(x, size=size))
+    for _ in range(2):
+        for sides, size in (((4, 6), (8, 6)), ((4, 6), (7, 3)), ((5, 6), (8, 6)), ((7, 9), (14, 9)), ((8, 6), (8, 6))):
+            x = torch.randn(2, 3, *sides)
+            torch.testing.assert_close(fast(x, size), F.interpolate(x, size=size), rtol=0, atol=0)
+    recomputed = framefuse.compile(lambda x: F.interpolate(x, scale_factor=0.5, recompute_scale_factor=True))
+    for side in (9, 9, 11, 8):
+        x = torch.randn(1, 2, side)
+        torch.testing.assert_close(recomputed(x), F.interpolate(x, size=side // 2), rtol=0, atol=0)
+
+
 def test_what_lies_beside_a_point_is_weighed_without_checks(monkeypatch):
-    monkeypatch.setattr(interpolation, "REPEATED", {})
+    monkeypatch.setattr(interpolation, "BETWEEN", {})
     programs = [
         (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), (2, 3, 5, 4), (1, 2, 4, 6)),
         (lambda x: F.interpolate(x, size=(9, 3), mode="bilinear", align_corners=True), (2, 3, 5, 4), (1, 2, 4, 6)),
@@ -212,7 +239,7 @@ def test_what_lies_beside_a_point_is_weighed_without_checks(monkeypatch):
 
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 def test_positions_beside_a_point_are_narrow_on_a_gpu(mode, monkeypatch):
-    monkeypatch.setattr(interpolation, "REPEATED", {})
+    monkeypatch.setattr(interpolation, "BETWEEN", {})
     fast = framefuse.compile(lambda x: F.interpolate(x, scale_factor=2, mode=mode))
     for _ in range(3):
         x = torch.randn(2, 3, 64, 48)
@@ -250,7 +277,7 @@ def test_one_number_beside_padding_is_read_where_it_is(size):
 
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 def test_a_picture_that_keeps_its_size_has_eagers_infinities(mode, monkeypatch):
-    monkeypatch.setattr(interpolation, "REPEATED", {})
+    monkeypatch.setattr(interpolation, "BETWEEN", {})
 
     def program(x):
         return F.interpolate(x, size=(6, 5), mode=mode)

@@ -52,7 +52,7 @@ PADDED = torch.nn.TransformerEncoder(
     torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2, enable_nested_tensor=False
 ).eval()
 RESAMPLED = {
-    "nearest": {"scale_factor": 2},
+    "nearest": {"scale_factor": 9},
     "nearest to a size": {"size": (9, 4)},
     "nearest exact": {"size": (13, 4), "mode": "nearest-exact"},
     "bilinear": {"scale_factor": 2, "mode": "bilinear"},

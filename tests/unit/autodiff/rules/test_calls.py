@@ -100,7 +100,7 @@ POOLS = {
                     "max_pool2d_with_indices_backward"),
     "average": (lambda x: F.avg_pool2d(x, (9, 8), 2, 3, count_include_pad=False), "avg_pool2d_backward"),
     "adaptive": (lambda x: F.adaptive_avg_pool2d(x, (2, 3)), "_adaptive_avg_pool2d_backward"),
-    "nearest": (lambda x: F.interpolate(x, scale_factor=2), "upsample_nearest2d_backward"),
+    "nearest": (lambda x: F.interpolate(x, scale_factor=9), "upsample_nearest2d_backward"),
     "nearest size": (lambda x: F.interpolate(x, size=(5, 13)), "upsample_nearest2d_backward"),
     "bilinear": (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), "upsample_bilinear2d_backward"),
     "corners": (
