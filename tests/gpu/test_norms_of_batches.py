@@ -71,3 +71,28 @@ def test_channels_that_are_neighbours_stay_with_the_library():
             close([*model.buffers()], [*eager.buffers()], 10)
     items = [item for product in checked(fast, 2) for item in product.stages.code.schedule.items]
     assert "batch_norm" in [item.node.attr("name") for item in items if isinstance(item, RunCall)]
+
+
+@pytest.mark.parametrize("side", [4, 7, 8])
+@pytest.mark.parametrize("channels", [3, 64, 100])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_gradients_over_two_layouts(rows, channels, side):
+    """What comes of a channels-last picture and a contiguous one is summed by channel: where a tile reads both,
+    Triton's LLVM packed rows of the two in pairs, and read one at the other's places.
+    """
+
+    def step(mask, grad, x, scale, centre, weight):
+        grad = torch.where(mask, 0.0, grad)
+        plain, squares = grad.sum((0, 2, 3)), (grad * x).sum((0, 2, 3))
+        return (squares - plain * centre) * weight, plain, grad * scale[None, :, None, None]
+
+    def last(x):
+        return x.contiguous(memory_format=torch.channels_last)
+
+    fast = framefuse.compile(step, dynamic=False)
+    for _ in range(3):
+        picture = [torch.randn(rows, channels, side, side, device=DEVICE) for _ in range(3)]
+        values = [torch.randn(channels, device=DEVICE) for _ in range(3)]
+        given = last(picture[0] > 0), picture[1], last(picture[2]), *values
+        close(fast(*given), step(*given), 10)
+    assert kernels(checked(fast, 2)) >= 1

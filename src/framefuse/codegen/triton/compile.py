@@ -248,7 +248,7 @@ def _versions() -> tuple[str, ...]:
     """What decides the code beside the module itself."""
     import triton
 
-    ours = b"".join((Path(__file__).parent / name).read_bytes() for name in ("device.py", "maths.py"))
+    ours = b"".join((Path(__file__).parent / name).read_bytes() for name in ("device.py", "maths.py", "stages.py"))
     return triton.__version__, repr(OPTIONS), hashlib.sha256(ours).hexdigest()
 
 
