@@ -86,7 +86,7 @@ class Products(Checks):
             assert isinstance(step, KernelStep), step
             yield self.operands(step)
             kernel = self.program.kernels[tail.step]
-            yield f"      tail behind = {{{kernel}, b, a, {self.extent(step)}, {int(tail.within)}, 0, 0}};"
+            yield f"      tail behind = {{{kernel}, b, a, {self.extent(step)}, 0, 0}};"
             behind = "&behind"
         yield f"      if (convolution_{dtype}(model, &of, {self.pack(item.weight)}, {behind})) goto failed;"
         yield "      if (finish(model, &behind)) goto failed; } }" if tail is not None else "    }"

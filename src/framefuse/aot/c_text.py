@@ -111,7 +111,7 @@ class Writer(Products):
         self.shared = {slot for slot in self.leaving if roots.count(slot) > 1}
         self.copies = [k for k, slot in enumerate(roots) if slot not in self.leaving]
         tails = program.tails.values()
-        self.within = {tail.out: tail.input for tail in tails if tail.within}  # in whose memory slots lie
+        self.within = {tail.out: tail.input for tail in tails}  # in whose memory slots lie
         self.followers = {tail.step for tail in tails}
         self.behind: object = None  # the step behind the one that is written
 
@@ -161,7 +161,7 @@ class Writer(Products):
             if step not in self.derived.steps and step not in self.followers:
                 yield from self.step(step, item)
             for tail in self.program.tails.values():
-                if tail.within and tail.last == step:
+                if tail.last == step:
                     yield f"    give_back(model, p[{tail.input}]); p[{tail.input}] = NULL;"
         yield from self.finish()
         yield "failed:"

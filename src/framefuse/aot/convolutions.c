@@ -252,7 +252,7 @@ static int NAMED(convolution)(framefuse_model *model, const NAMED(convolved) *gi
         int answer = NAMED(by_squares)(model, &of, &factor, site + 1, threads, behind);
         if (answer <= 0)
             return answer;
-        if (behind && behind->again)
+        if (behind)
             behind->done = 0;
         behind = NULL;
     }

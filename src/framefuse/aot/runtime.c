@@ -226,9 +226,8 @@ static int64_t run(framefuse_model *model, kernel *code, char **buffers, const i
 }
 
 /* A kernel whose turns follow the elements of a convolution's result in order, while they are near: those before `done`
- * are. `again`: it may begin anew where the result is computed once more. */
-typedef struct { kernel *code; char **buffers; const int64_t *numbers; int64_t extent, nanoseconds; int again;
-                 int64_t done, answer; } tail;
+ * are. It writes over these alone, and begins anew where they are computed once more. */
+typedef struct { kernel *code; char **buffers; const int64_t *numbers; int64_t extent, nanoseconds, done, answer; } tail;
 
 static void follow(tail *of, int64_t end) {
     if (end > of->done) {

@@ -17,14 +17,13 @@ from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, Plan,
 @dataclass(frozen=True, slots=True)
 class Tail:
     """The kernel step number ``step`` behind a convolution, whose result is ``input``. What it makes, ``out``, lies in
-    the memory of that (``within``), which is given back behind the step number ``last``; or else in the memory of
-    another operand.
+    the memory of that, which is given back behind the step number ``last``. It may lie in no other operand's: the
+    convolution may read that one until its last row, and where it is computed once more, the kernel begins anew.
     """
 
     step: int
     input: int
     out: int
-    within: bool
     last: int
 
 
@@ -44,15 +43,13 @@ def tails(plan: Plan, kernels: dict[int, Kernel], leaving: frozenset[int]) -> di
         written = [number for number, buffer in enumerate(kernel.buffers) if buffer.written]
         if len(written) != 1 or called.out in roots or plan.slots[called.out].place != "call":
             continue
-        buffer, out = kernel.buffers[written[0]], behind.buffers[written[0]]
-        names = {each.name: slot for each, slot in zip(kernel.buffers, behind.buffers, strict=True)}
+        out = behind.buffers[written[0]]
         readers = [number for number, slots in used.items() if called.out in slots]
         if plan.slots[out].place != "arena" or out in roots or readers != [place, place + 1]:
             continue
         users = [number for number, slots in used.items() if out in slots]
         if users[0] == place + 1 and _lies_alike(plan.slots[out], plan.slots[called.out]):
-            elsewhere = buffer.aliases is not None and names[buffer.aliases] != called.out
-            found[place] = Tail(place + 1, called.out, out, not elsewhere, users[-1])
+            found[place] = Tail(place + 1, called.out, out, users[-1])
     return found
 
 
@@ -62,8 +59,6 @@ def _lies_alike(one: Slot, other: Slot) -> bool:
 
 def within(kernel: Kernel, step: KernelStep, tail: Tail) -> Kernel:
     """The kernel whose result lies where a convolution's did."""
-    if not tail.within:
-        return kernel
     read = kernel.buffers[step.buffers.index(tail.input)].name
     buffers = [replace(each, aliases=read if each.written else each.aliases) for each in kernel.buffers]
     return replace(kernel, buffers=tuple(buffers))

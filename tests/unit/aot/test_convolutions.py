@@ -157,6 +157,45 @@ def test_activations_and_sums_follow_convolutions(channels, tmp_path):
             torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
+class Residual(torch.nn.Module):
+    """Adds what the convolution itself reads, and what was there before."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Conv2d(24, 24, 3, padding=1)
+        self.second = torch.nn.Conv2d(24, 24, 3, padding=1, bias=False)
+
+    def forward(self, x, bump):
+        x = F.silu(self.first(x)) + x
+        y = F.silu(self.second(x)) + x
+        return (self.second(self.first(y).relu() + bump) + y.exp()).tanh()
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_what_follows_a_convolution_writes_over_nothing_that_it_reads(blocks, tmp_path):
+    torch.manual_seed(0)
+    layers = torch.nn.ModuleList(Residual() for _ in range(blocks)).eval()
+
+    def f(x, bump):
+        for layer in layers:
+            x = layer(x, bump)
+        return x
+
+    path = tmp_path / "residual.so"
+    with torch.no_grad():
+        framefuse.export(f, (torch.randn(1, 24, 12, 13), torch.randn(1, 24, 12, 13)), path)
+        program = framefuse.load(path)
+        for threads, sizes in ((1, (2, 24, 48, 48)), (2, (2, 24, 48, 48)), (1, (1, 24, 5, 3))):
+            program.set_threads(threads)
+            given = torch.randn(sizes), torch.randn(sizes)
+            torch.testing.assert_close(program(*given), f(*given), rtol=1e-5, atol=1e-5)
+        x, bump = torch.randn(2, 24, 48, 48), torch.randn(2, 24, 48, 48)
+        bump[0, 3, 20, 21] = float("inf")  # eager's sums are infinite there, and their tanh is not
+        for threads in (1, 2):
+            program.set_threads(threads)
+            torch.testing.assert_close(program(x, bump), f(x, bump), rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
 def test_a_convolution_that_nobody_reads_asks_for_its_sizes_alone(tmp_path):
     first, second = torch.nn.Conv2d(8, 8, 3, padding=1), torch.nn.Conv2d(8, 4, 5)
 
