@@ -17,6 +17,8 @@ from framefuse.errors import UserError, kind_of
 from framefuse.ir.dtypes import BY_NAME
 from framefuse.runtime.templates import Rebuild
 
+CONSTANTS = (bool, int, float, str, tuple)  # which a description can hold as they are
+
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
@@ -59,7 +61,7 @@ class _Builder:
             return self.template(value.template)
         if value is None:
             return {"kind": "none"}
-        if type(value) in (bool, int, float, str):
+        if type(value) in CONSTANTS[:-1]:
             return {"kind": "value", "value": value}
         if id(value) in self.walked:
             raise self.refusal("an object that holds itself")
@@ -103,8 +105,8 @@ class _Builder:
             return self.leaf(Result(slot, steps, dtype))
         if kind == "register" and isinstance(self.call.registers[template[1]], torch.Tensor):
             return self.register(template[1])
-        if template == ("const", None):
-            return {"kind": "none"}
+        if kind == "const" and (template[1] is None or type(template[1]) in CONSTANTS):
+            return self.visit(template[1])
         if kind in ("tuple", "list"):
             return {"kind": kind, "parts": [self.template(part) for part in template[1:]]}
         if kind == "namedtuple":
@@ -114,7 +116,8 @@ class _Builder:
             if all(key[0] == "const" and isinstance(key[1], str) for key, _ in pairs):
                 keys = [key[1] for key, _ in pairs]
                 return {"kind": "dict", "keys": keys, "parts": [self.template(part) for _, part in pairs]}
-        raise self.refusal(f"{template!r:.60}")
+        number = kind in ("int", "real")
+        raise self.refusal("a number that each run computes" if number else f"{template!r:.60}")
 
     def register(self, register: int) -> dict[str, Any]:
         """An input as it was given, or a weight."""

@@ -414,6 +414,18 @@ def flat(tree):
     return [tree] if isinstance(tree, torch.Tensor) else [tensor for part in tree for tensor in flat(part)]
 
 
+def test_results_hold_constants_and_no_numbers_of_a_run(tmp_path):
+    def f(x):
+        return {"y": x * 2, "meta": ("kind", 0.5, (3, None)), "on": True}
+
+    framefuse.export(f, (torch.randn(3, 4),), tmp_path / "constants.so")
+    program, x = framefuse.load(tmp_path / "constants.so"), torch.randn(5, 2)
+    assert torch.equal(program(x).pop("y"), x * 2)
+    assert {**program(x), "y": None} == {**f(x), "y": None}
+    with pytest.raises(framefuse.UserError, match="a number that each run computes"):
+        framefuse.export(lambda x: (x * 2, x.shape[0]), (torch.randn(3, 4),), tmp_path / "n.so", dynamic=True)
+
+
 def test_attention_whose_heads_share_keys(tmp_path):
     def attention(q, k, v):
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
