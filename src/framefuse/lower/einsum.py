@@ -12,12 +12,11 @@ import torch
 
 from framefuse.ir.builder import ONE
 from framefuse.ir.dtypes import BY_NAME
-from framefuse.ir.graph import Arg, Attributes, Node
+from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, product
-from framefuse.ir.strides import dense_strides
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering, in_memory
-from framefuse.lower.products import FLOATS, by_blas
+from framefuse.lower.products import FLOATS, by_blas, by_library
 from framefuse.lower.reductions import accumulate
 from framefuse.lower.rules import Lowered, Shapes, Unsupported, rule
 
@@ -225,7 +224,7 @@ def _contracted(
     if _on_tiles(lo, left):
         groups = (rows, summed), (summed, columns)
         orders = [_order(lo, word, (batch, *pair), sizes) for word, pair in zip((first, second), groups, strict=True)]
-        out = _by_library(lo, one, other, orders)
+        out = by_library(lo, one, other, orders)
     else:
         out = lo.matmul(one, other)
     return lo.reshape(out, tuple(sizes[letter] for letter in letters)), letters
@@ -241,16 +240,3 @@ def _order(lo: Lowering, word: Word, groups: Sequence[Word], sizes: dict[str, Ex
     last = [max(group, default=-1) for group in places]
     order = sorted(range(len(groups)), key=lambda number: (runs or number > 0, last[number]))
     return tuple(order)
-
-
-def _by_library(lo: Lowering, left: Node, right: Node, orders: Sequence[tuple[int, ...]]) -> Node:
-    """The products of a batch of matrices, whose memory is to lie in these orders."""
-    operands = (left, right) if left is not right else (left,)
-    attrs: Attributes = (
-        ("target", torch.bmm), ("name", "bmm"), ("args", (Arg(0), Arg(len(operands) - 1))), ("kwargs", {}),
-        ("random", False), ("orders", tuple(orders[: len(operands)])), ("views", ()),
-    )  # fmt: skip
-    call = lo.opaque("library", operands, attrs, left.dtype, (), None, left.device)
-    shape = (*left.shape[:-1], right.shape[-1])
-    strides = dense_strides(shape, range(len(shape)))
-    return lo.opaque("result", (call,), (("path", ()),), left.dtype, shape, strides, left.device)

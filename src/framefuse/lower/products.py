@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from framefuse.ir import costs
 from framefuse.ir.builder import ONE, Shape
 from framefuse.ir.dtypes import BY_NAME, DType
-from framefuse.ir.graph import Node
+from framefuse.ir.graph import Arg, Attributes, Node
 from framefuse.ir.numbers import Expr, expr, product
+from framefuse.ir.strides import dense_strides
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 from framefuse.lower.reductions import accumulate
@@ -44,6 +47,31 @@ def multiply(lo: Lowering, left: Node, right: Node, dtype: DType | None = None) 
         return lo.reshape(lo.matmul(rows, right, dtype), (*left.shape[:-1], right.shape[-1]))
     batch = lo.broadcast(left.shape[:-2], right.shape[:-2])
     return lo.matmul(lo.expand(left, batch + left.shape[-2:]), lo.expand(right, batch + right.shape[-2:]), dtype)
+
+
+def by_library(lo: Lowering, left: Node, right: Node, orders: Sequence[tuple[int, ...] | None] = (None, None)) -> Node:
+    """The product of two matrices, or of a batch of them, whose memory is to lie in these orders, by torch's call."""
+    operands = (left, right) if left is not right else (left,)
+    target = torch.mm if len(left.shape) == 2 else torch.bmm
+    attrs: Attributes = (
+        ("target", target), ("name", target.__name__), ("args", (Arg(0), Arg(len(operands) - 1))), ("kwargs", {}),
+        ("random", False), ("orders", tuple(orders[: len(operands)])), ("views", ()),
+    )  # fmt: skip
+    call = lo.opaque("library", operands, attrs, left.dtype, (), None, left.device)
+    shape = (*left.shape[:-1], right.shape[-1])
+    strides = dense_strides(shape, range(len(shape)))
+    return lo.opaque("result", (call,), (("path", ()),), left.dtype, shape, strides, left.device)
+
+
+def product_of(lo: Lowering, left: Node, right: Node) -> Node | None:
+    """The product of two matrices of floats, by whatever multiplies matrices on their device; None where nothing is to
+    stand in for eager's own call.
+    """
+    lo.same_size(left.shape[1], right.shape[0], INNER)
+    if by_blas(lo, left, right):
+        return lo.matmul(left, right)
+    plain = left.dtype is right.dtype and left.device == right.device and left.dtype.name in (*BLAS, *NARROW)
+    return by_library(lo, left, right) if plain and left.device != "cpu" and not lo.exact else None
 
 
 @rule("matmul", "__matmul__", "linalg.matmul")
@@ -120,12 +148,17 @@ def multi_dot(lo: Lowering, *tensors: Value, out: Value = None) -> Lowered:
     (Cormen et al., Introduction to Algorithms, 15.2), as torch has it: guards hold the sizes to that order.
     """
     factors = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
-    if len(factors) < 2 or not by_blas(lo, *factors) or any(len(factor.shape) != 2 for factor in factors[1:-1]):
+    ends = factors[0], factors[-1]
+    if len(factors) < 2 or any(len(factor.shape) != 2 for factor in factors[1:-1]):
         raise Unsupported("factors")
-    sizes = [factors[0].shape[0] if len(factors[0].shape) > 1 else ONE, *(factor.shape[-1] for factor in factors)]
-    if len(factors[-1].shape) == 1:
-        sizes[-1] = ONE
-    return _chained(lo, factors, _splits(lo, sizes), 0, len(factors) - 1)
+    shape = *ends[0].shape[:-1], *ends[1].shape[1:]
+    matrices = [*factors]
+    if len(ends[0].shape) == 1:
+        matrices[0] = lo.reshape(ends[0], (ONE, *ends[0].shape))
+    if len(ends[1].shape) == 1:
+        matrices[-1] = lo.reshape(ends[1], (*ends[1].shape, ONE))
+    sizes = [matrices[0].shape[0], *(factor.shape[1] for factor in matrices)]
+    return lo.reshape(_chained(lo, matrices, _splits(lo, sizes), 0, len(matrices) - 1), shape)
 
 
 def _splits(lo: Lowering, sizes: Sequence[Expr]) -> dict[tuple[int, int], int]:
@@ -153,13 +186,12 @@ def _splits(lo: Lowering, sizes: Sequence[Expr]) -> dict[tuple[int, int], int]:
 
 def _chained(lo: Lowering, factors: Sequence[Node], split: dict[tuple[int, int], int], first: int, last: int) -> Node:
     if first == last:
-        factor = factors[first]
-        assert isinstance(factor, Node)
-        return factor
+        return factors[first]
     at = split[first, last]
     left, right = _chained(lo, factors, split, first, at), _chained(lo, factors, split, at + 1, last)
-    found = matmul(lo, left, right)
-    assert isinstance(found, Node)
+    found = product_of(lo, left, right)
+    if found is None:
+        raise Unsupported("factors")
     return found
 
 

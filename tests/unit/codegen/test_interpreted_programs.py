@@ -24,6 +24,7 @@ EINSUM = "tests/gpu/test_einsum.py"
 STENCILS = "tests/gpu/test_stencils.py"
 WINDOWS = "tests/gpu/test_overlapping_windows.py"
 BESIDE = "tests/gpu/test_beside_reductions.py"
+POINTS = "tests/gpu/test_points.py"
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
 
@@ -47,7 +48,7 @@ def test_programs_as_on_a_gpu():
 
 def test_products_and_stencils_as_on_a_gpu():
     flags = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    passes(["-m", "pytest", *flags, EINSUM, STENCILS], FRAMEFUSE_CPU_TARGET="triton")
+    passes(["-m", "pytest", *flags, EINSUM, STENCILS, POINTS], FRAMEFUSE_CPU_TARGET="triton")
 
 
 def test_windows_and_results_beside_reductions_as_on_a_gpu():

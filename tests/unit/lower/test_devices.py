@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from tests.gpu.programs import FUNCTIONS, MODELS, matrix
 from tests.unit.lower.recording import trace_of
+from torch import nn
 
 from framefuse.codegen import targets
 from framefuse.fuse import fuse
@@ -166,3 +167,23 @@ def test_logarithms_of_running_sums_are_scans():
         graph = lower(on_gpu(trace), targets=target)
         assert "logcumsumexp" in [node.op for node in graph.nodes]
         assert not any(node.op == "library" for node in graph.nodes)
+
+
+def test_chains_of_products_are_torchs_calls_in_the_best_order():
+    def f(a, b, c):
+        return torch.linalg.multi_dot([a, b, c])
+
+    graph = lower(on_gpu(trace_of(f, torch.randn(9, 4), torch.randn(4, 8), torch.randn(8, 3))), targets=target)
+    kernels, _, calls = scheduled(graph)
+    assert not kernels and calls == {"mm": 2}
+    first = next(node for node in graph.nodes if node.op == "library")
+    assert [node.attr("index") for node in first.inputs] == [1, 2]
+
+
+def test_generators_begin_with_a_product():
+    """A transposed convolution of pictures of one point is the weight, by the channels of each."""
+    net = nn.Sequential(nn.ConvTranspose2d(8, 4, 4), nn.ReLU(), nn.ConvTranspose2d(4, 3, 4, 2, 1))
+    graph = lower(on_gpu(trace_of(lambda x: net(x), torch.randn(5, 8, 1, 1))), targets=target)
+    assert scheduled(graph)[2] == {"mm": 1, "conv_transpose2d": 1}
+    padded = on_gpu(trace_of(lambda x: F.conv_transpose2d(x, net[0].weight, padding=1), torch.randn(5, 8, 1, 1)))
+    assert scheduled(lower(padded, targets=target))[2] == {"conv_transpose2d": 1}

@@ -82,6 +82,7 @@ class Assignment:
         self.kept = fixed_nodes(self.graph, self.setting)  # what is turned once for many calls
         self.counts: dict[Shape, int] = {}  # of elements
         self.rows: set[Node] = set()  # what is computed from a reduction, in a kernel that walks along rows
+        self.reduced = _reduced(self.graph)
         self.results: dict[Node, list[Node]] = {}
         self.users: dict[Node, int] = {}
         for node in self.graph.nodes:
@@ -116,10 +117,12 @@ class Assignment:
 
     def turn(self, node: Node, reader: Node) -> float:
         """What it costs a kernel to read a value in one order, and to write what its ``reader`` is in the other one:
-        another kernel where it walks along rows.
+        another kernel where it walks along rows; where it reduces them, too, each element is read by itself.
         """
         if reader in self.rows:
             return self.copy(node)
+        if reader in self.reduced:
+            return self.move(node, costs.TURNED_REDUCED)
         return self.move(node, costs.TURNED if len(node.shape) == 4 else costs.TURNED_VOLUME)
 
     def copy(self, node: Node) -> float:
@@ -295,3 +298,19 @@ class Assignment:
             self.prices.join(place.vertex, label, self.turn(node, node))
         else:
             self.prices.charge(place.vertex, *(UNBOUNDED * (order != each) for each in place.orders))
+
+
+def _reduced(graph: Graph) -> set[Node]:
+    """What a kernel reduces as it computes it: what reductions read, and what that is computed from element by element.
+    What calls read, and what the program gets, is in memory: another kernel may turn it on its way there.
+    """
+    stored = {output.node for output in graph.outputs}
+    for node in graph.nodes:
+        if TABLE[node.op].kind == CALL:
+            stored.update(node.inputs)
+    found: set[Node] = set()
+    for node in reversed(graph.nodes):
+        kind = TABLE[node.op].kind
+        if kind == REDUCE or (node in found and kind in (*ELEMENTWISE, VIEW)):
+            found.update(operand for operand in node.inputs if operand not in stored)
+    return found

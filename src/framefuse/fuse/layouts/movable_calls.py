@@ -131,17 +131,17 @@ def _convolution(
         each, channel = (ns * calls * _copied(picture, output, weight, hints) for ns in costs.CPU_WINDOW_COPY)
         return Flexible(channel * estimate(picture.shape[1], hints), each, (weight,))
     moved = size_of(picture, hints) + size_of(output, hints)
-    more = moved * rate(_kind(call, picture, weight, target, backward or trains), target)
+    more = moved * rate(_kind(call, picture, weight, target, backward or trains, hints), target)
     each = rate(costs.CONVOLUTION_CALL, target) + max(more, 0.0)
     turned = rate(costs.WEIGHT_CALL, target) + size_of(weight, hints) * rate(costs.WEIGHT, target)
-    turned = parts * turned if _has_layouts(weight) and weight not in kept else 0.0
+    turned = parts * turned if _has_layouts(weight, hints) and weight not in kept else 0.0
     return Flexible(calls * each, turned + calls * max(-more, 0.0), (weight,))
 
 
 def _own(picture: Node, weight: Node, output: Node, hints: Mapping[Symbol, int]) -> Flexible:
     """A convolution of an exported program, which copies pictures of few channels in any order with their borders."""
     moved = size_of(output, hints) + size_of(picture, hints)
-    few = estimate(picture.shape[1], hints) < costs.FEW_CHANNELS and not _is_point(weight)
+    few = estimate(picture.shape[1], hints) < costs.FEW_CHANNELS and not _is_point(weight, hints)
     return Flexible(moved * costs.OWN_CONVOLUTION, 0.0, (weight, picture) if few else (weight,))
 
 
@@ -151,21 +151,26 @@ def _writes_beyond(call: Node, picture: Node, weight: Node, hints: Mapping[Symbo
     """
     channels = estimate(picture.shape[1], hints)
     steps = _argument(call, 4 if call.attr("name") == BACKWARD else 3, "stride", 1)
-    return _is_point(weight) and channels < costs.FEW_CHANNELS and not _are_ones(steps)
+    return _is_point(weight, hints) and channels < costs.FEW_CHANNELS and not _are_ones(steps)
 
 
-def _is_point(weight: Node) -> bool:
+def _sizes(weight: Node, hints: Mapping[Symbol, int]) -> list[int]:
+    """Those of a weight, as recorded: one that the program is given has no constant ones."""
+    return [estimate(size, hints) for size in weight.shape]
+
+
+def _is_point(weight: Node, hints: Mapping[Symbol, int]) -> bool:
     """Whether a convolution is a product for each point."""
-    return all(size.constant == 1 for size in weight.shape[2:])
+    return all(size == 1 for size in _sizes(weight, hints)[2:])
 
 
 def _is_by_windows(call: Node, picture: Node, weight: Node, hints: Mapping[Symbol, int]) -> bool:
     """Whether torch multiplies copies of all windows itself, as it does for a single small picture on a CPU."""
-    if picture.dtype is not FLOAT32 or len(weight.shape) != 4 or _groups(call) != 1 or _is_point(weight):
+    if picture.dtype is not FLOAT32 or len(weight.shape) != 4 or _groups(call) != 1 or _is_point(weight, hints):
         return False
     if call.attr("name") == BACKWARD and _argument(call, 7, "transposed", False):
         return False
-    window, single = [size.constant or 1 for size in weight.shape[2:]], estimate(picture.shape[0], hints) == 1
+    window, single = _sizes(weight, hints)[2:], estimate(picture.shape[0], hints) == 1
     small = single and elements(picture, hints) <= costs.CPU_SINGLE_PICTURE and "transpose" not in call.attr("name")
     return small and min(window) <= costs.CPU_SINGLE_WINDOW
 
@@ -177,22 +182,24 @@ def _copied(picture: Node, output: Node, weight: Node, hints: Mapping[Symbol, in
     )
 
 
-def _kind(call: Node, picture: Node, weight: Node, target: Target, trains: bool) -> tuple[float, float]:
+def _kind(
+    call: Node, picture: Node, weight: Node, target: Target, trains: bool, hints: Mapping[Symbol, int]
+) -> tuple[float, float]:
     """The row of a convolution in the table of costs."""
     if target.device != "cpu" and not _on_tensor_cores(picture):
         return costs.CONVOLUTION["exact"]
-    points = [size.constant or 1 for size in weight.shape[2:]]
     if _groups(call) != 1:
-        return costs.CONVOLUTION[_grouped_kind(weight, points, trains)]
-    if not _is_point(weight):
-        few = target.device != "cpu" and not trains and _has_few_channels(call, picture, weight)
+        return costs.CONVOLUTION[_grouped_kind(weight, _sizes(weight, hints), trains)]
+    if not _is_point(weight, hints):
+        few = target.device != "cpu" and not trains and _has_few_channels(call, picture, _sizes(weight, hints))
         return costs.CONVOLUTION["few channels" if few else "plain of float16" if picture.dtype is FLOAT16 else "plain"]
     return costs.CONVOLUTION["product" if picture.dtype is FLOAT32 else "narrow product"]
 
 
-def _grouped_kind(weight: Node, points: Sequence[int], trains: bool) -> str:
+def _grouped_kind(weight: Node, sizes: Sequence[int], trains: bool) -> str:
+    points = sizes[2:]
     window = math.prod(points)
-    if weight.shape[1].constant != 1:
+    if sizes[1] != 1:
         return "grouped in training" if trains else "grouped"
     square = len(points) == 2 and points[0] == points[1] and points[0] % 2 == 1
     if window > costs.LARGE_WINDOW or not square:
@@ -201,13 +208,15 @@ def _grouped_kind(weight: Node, points: Sequence[int], trains: bool) -> str:
     return "wide depthwise" if wide else "depthwise"
 
 
-def _has_few_channels(call: Node, picture: Node, weight: Node) -> bool:
-    """Whether a GPU's library has no good kernel channels-last for so few channels of the picture, or of the result."""
+def _has_few_channels(call: Node, picture: Node, sizes: Sequence[int]) -> bool:
+    """Whether a GPU's library has no good kernel channels-last for so few channels of the picture, or of the result,
+    by the ``sizes`` of the weight.
+    """
     if picture.dtype is not FLOAT32 or "transpose" in call.attr("name"):
         return False
-    made, channels = (size.constant or costs.UNKNOWN for size in weight.shape[:2])
+    made, channels = sizes[:2]
     few = costs.FEWEST_CHANNELS <= channels < costs.FEW_CHANNELS
-    if len(weight.shape) == 5:
+    if len(sizes) == 5:
         return few and made > costs.FEW_CHANNELS
     return channels == 1 or (few and channels > costs.FEWEST_CHANNELS) or made < costs.FEWEST_CHANNELS
 
@@ -231,9 +240,10 @@ def _are_ones(given: Value) -> bool:
     return all(each == 1 for each in (given if isinstance(given, (tuple, list)) else (given,)))
 
 
-def _has_layouts(weight: Node) -> bool:
+def _has_layouts(weight: Node, hints: Mapping[Symbol, int]) -> bool:
     """Whether the weight lies in another way channels-last."""
-    return weight.shape[1].constant != 1 and any(size.constant != 1 for size in weight.shape[2:])
+    _, channels, *points = _sizes(weight, hints)
+    return channels != 1 and any(size != 1 for size in points)
 
 
 def _on_tensor_cores(picture: Node) -> bool:

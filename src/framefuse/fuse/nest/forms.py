@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from framefuse.fuse.addressing.ranges import address
@@ -77,10 +78,16 @@ def columns_of(
 ) -> tuple[list[Symbol], Symbol | None]:
     """Rows that an operand crosses: those that lie along its memory, last of the list, though others lie along the
     loops over a row. A tile with two sides reads both as they lie. ``lanes`` says how many of the last ones are
-    neighbours.
+    neighbours. What is one number for many elements of a row (the mean of each picture) does not count.
     """
-    inner = nest.group.axes.keys() - (nest.group.rows or ())
-    reading = [a.address for a in nest.accesses if a.weight == 1 and a.address.symbols & inner]
+    inner, extents = nest.group.axes.keys() - (nest.group.rows or ()), nest.hinted()
+    length = math.prod(extents[axis] for axis in inner)
+
+    def is_long(address: Expr) -> bool:
+        own = math.prod(extents[axis] for axis in inner & address.symbols)
+        return 1 < own * costs.GPU_COLUMN_SHARE >= length
+
+    reading = [a.address for a in nest.accesses if a.weight == 1 and is_long(a.address)]
     for axis in reversed(rows):
         if any(is_along(address, axis) for address in reading):
             order = [*(other for other in rows if other is not axis), axis]

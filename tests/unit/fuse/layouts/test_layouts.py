@@ -5,13 +5,17 @@ import copy
 import pytest
 import torch
 from tests.unit.fuse.graphs import Builder
+from tests.unit.lower.recording import trace_of
+from tests.unit.lower.test_devices import on_gpu, target
 from torch import nn
 from torch.nn import functional as F
 
 import framefuse
+from framefuse.fuse import fuse
 from framefuse.fuse.layouts import layouts, movable_calls
 from framefuse.ir import costs
 from framefuse.ir.schedule import RunCall, RunKernel
+from framefuse.lower import lower
 from framefuse.runtime.function import compiled_function
 
 CONVOLUTIONS = ("conv2d", "conv_transpose2d", "conv3d", "convolution_backward")
@@ -275,7 +279,7 @@ def test_a_graph_without_such_calls_is_the_same_object():
     ],
 )
 def test_the_price_of_a_convolution_in_groups_goes_by_its_window(shape, trains, kind):
-    assert movable_calls._grouped_kind(Builder().input(shape), shape[2:], trains) == kind
+    assert movable_calls._grouped_kind(Builder().input(shape), shape, trains) == kind
     assert (costs.CONVOLUTION[kind][1] < 0) == (kind in ("wide depthwise", "large depthwise", "grouped"))
 
 
@@ -298,7 +302,25 @@ def _few_channels(name, weight):
     b = Builder()
     picture, given = b.input((2, weight[1], *[9] * (len(weight) - 2))), b.input(weight)
     call = b.node("library", (picture, given), (), picture.dtype, name=name)
-    return movable_calls._has_few_channels(call, picture, given)
+    return movable_calls._has_few_channels(call, picture, weight)
+
+
+@pytest.mark.parametrize(
+    ("f", "lies_last"),
+    [
+        (lambda x, w, z: (F.conv2d(x, w) * z).tanh(), True),
+        (lambda x, w, z: (F.conv2d(x, w) * z).tanh().sum((2, 3)), False),
+    ],
+)
+def test_what_a_kernel_reduces_lies_alike(f, lies_last):
+    """A kernel that reduces what is contiguous and what is channels-last reads one of them element by element."""
+    trace = trace_of(f, torch.randn(32, 64, 66, 66), torch.randn(64, 64, 3, 3), torch.randn(32, 64, 64, 64))
+    assert channels_last(fuse(lower(on_gpu(trace), targets=target), targets=target)) is lies_last
+
+
+def test_a_weight_that_is_given_is_known_by_its_recorded_sizes():
+    trace = trace_of(lambda x, w: F.conv2d(x, w).square().sum(1), torch.randn(8, 1, 130, 130), torch.randn(2, 1, 3, 3))
+    assert orders(fuse(lower(on_gpu(trace), targets=target), targets=target)) == [(0, 1, 2, 3)]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

@@ -126,3 +126,13 @@ def test_operands_that_lie_in_two_orders_have_a_tile_along_both():
     graph = b.graph(dots(b, b.input((8, 24, 40, 40)), b.input((8, 40, 40, 24))))
     kernel = kernels(fuse(graph, targets=lambda device: GPU))[0]
     assert choose(kernel, {n.symbol: 1600 for n in kernel.numbers}).form == "across"
+
+
+def test_a_number_of_each_picture_does_not_turn_a_sum_for_each_channel():
+    """Means of pictures lie by channels; the pictures, of which a row has many elements for each mean, do not."""
+    b = Builder()
+    x, mean = b.input((16, 64, 56, 56)), b.input((16, 64, 1, 1))
+    away = b.sub(x, b.expand(mean, x.shape))
+    schedule = fuse(b.graph(b.reduce("sum", away, 0, 2, 3)), targets=lambda device: GPU)
+    assert not problems(schedule)
+    assert choose(kernels(schedule)[0], {}).form == "rows"
