@@ -97,6 +97,8 @@ def _recorded(f: Callable[..., Any], examples: Sequence[torch.Tensor], dynamic: 
     if not state.products:
         raise UserError(f"the call of {f!r:.80} left nothing to compile. Export what computes with its tensors")
     stages = state.products[0].stages
+    if state.resume_dispatches:
+        raise refused(stages.trace.line, "The program branches on the value of a tensor")
     bound = state.dispatch.bind(*examples)
     assert bound is not None, "the call has just been made"
     checked = _native.GuardSet(stages.guards.program).check(bound)

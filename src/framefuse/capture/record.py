@@ -69,7 +69,11 @@ class Tree(Protocol):
 
     @property
     def points(self) -> ResumePoints | None:
-        """The points of the function; None where a break ends the recording."""
+        """The points of the function."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether a break ends the recording, but at what torch has for control flow."""
 
     def compile(self, segments: Sequence[Segment]) -> bool:
         """Compiles segments that follow each other; False when one of them cannot be."""
@@ -195,7 +199,9 @@ class _Run:
         self.started = time.perf_counter()
         moving = self.tree.moving(start, values) if self.tree is not None else self.known_moving
         self.recorder = Recorder(self.dynamic, moving)
-        self.machine = interpreter(self.recorder, self.tree.points if self.tree is not None else None)
+        tree = self.tree
+        whole = tree is not None and tree.whole
+        self.machine = interpreter(self.recorder, None if tree is None or whole else tree.points, whole)
         self.recorder.attach(self.machine, RecordingMode(self.recorder))
         self.recorder.carried, self.recorder.forget = self.carried, self.forget
         self.start: ResumePoint | None = None

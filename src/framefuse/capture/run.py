@@ -10,6 +10,7 @@ from framefuse.capture.callables import (
     class_making,
     compiler_questions,
     constructors,
+    control_flow,
     copy_functions,
     custom_functions,
     flexible_attention,
@@ -45,11 +46,13 @@ from framefuse.capture.program.services import Breaks
 from framefuse.capture.recording.recorder import Recorder
 
 
-def interpreter(recorder: Recorder, points: Breaks | None) -> Machine:
-    """A machine that records for ``recorder``; it breaks at the ``points``, and without these where it must end."""
+def interpreter(recorder: Recorder, points: Breaks | None, divides: bool = False) -> Machine:
+    """A machine that records for ``recorder``; it breaks at the ``points``, and without these where it must end.
+    ``divides`` says that it breaks there at what torch has for control flow all the same.
+    """
     machine = Machine(recorder)
     triton_kernels.meet()
-    machine.exits = Exits(machine, points)
+    machine.exits = Exits(machine, points, divides)
     machine.attributes = Attributes(machine)
     machine.attribute_writes = AttributeWrites(machine)
     machine.operations = Operations(machine)
@@ -68,6 +71,7 @@ ROWS = (
     class_making,
     constructors,
     compiler_questions,
+    control_flow,
     copy_functions,
     custom_functions,
     flexible_attention,

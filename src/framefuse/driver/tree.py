@@ -166,7 +166,11 @@ class _Tree:
 
     @property
     def points(self) -> ResumePoints | None:
-        return None if self.state.options.fullgraph else cast("ResumePoints | None", self.state.points)
+        return cast("ResumePoints | None", self.state.points)
+
+    @property
+    def whole(self) -> bool:
+        return self.state.options.fullgraph
 
     def begin(self) -> None:
         """Has the function's points, before a run of it is recorded."""
@@ -374,7 +378,7 @@ class _Tree:
         call around it for which that is possible.
         """
         points = self.points
-        if points is None or why.line is None or why.code in WHOLE:
+        if points is None or self.whole or why.line is None or why.code in WHOLE:
             return
         heals = None if why.code in CUT else (why.code, detail(why))
         site = why.line.site

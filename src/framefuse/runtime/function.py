@@ -115,7 +115,12 @@ class ResumeDispatch:
         finally:
             _native.bypass(before)
             lock.release()
-        return self.dispatch(*values) if met else _answer(outcome)
+        if met:
+            return self.dispatch(*values)
+        value = _answer(outcome)
+        if parent.options.fullgraph and outcome.reason is not None:
+            raise UserError(str(outcome.reason))
+        return value
 
 
 def _answer(outcome: Outcome) -> Value:

@@ -312,7 +312,11 @@ def number(x):
     return x * x.sum().item()
 
 
-@pytest.mark.parametrize("f", [branch, effect, written, number, torch.linalg.eigvals])
+def either(x):
+    return torch.cond(x.sum() > 0, torch.exp, torch.sin, (x,))
+
+
+@pytest.mark.parametrize("f", [branch, either, effect, written, number, torch.linalg.eigvals])
 def test_what_python_alone_can_do_is_refused(f, tmp_path):
     with pytest.raises(framefuse.UserError):
         framefuse.export(f, (torch.eye(3),), tmp_path / "refused.so")

@@ -12,7 +12,7 @@ from framefuse.capture.exits.retreat import undone, untouched, watched
 from framefuse.capture.facts.settle import settle
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import ENTERING
-from framefuse.capture.program.breaks import Before, Break
+from framefuse.capture.program.breaks import CONTROL, Before, Break, divides
 from framefuse.capture.program.decoded import Code
 from framefuse.capture.program.frame import Frame, Pending
 from framefuse.capture.program.leaves import is_installed, library_of, warns_above
@@ -34,11 +34,12 @@ STEPS = frozenset(
 class Exits:
     """The ends of a recording that one machine runs, and the breaks that earlier ones left in the program."""
 
-    def __init__(self, machine: Machine, points: Breaks | None) -> None:
+    def __init__(self, machine: Machine, points: Breaks | None, divides: bool) -> None:
         self.machine = machine
         self.recorder = machine.recorder
         self.frames = machine.frames
         self.points = points
+        self.divides = divides  # without points: by what torch has for control flow, and by nothing else
         self.sealed = 0  # what would follow an instruction now is lost by a break
         self.learnt = False
         self.boundaries: dict[int, dict[int, torch.nn.Module]] = {}
@@ -69,7 +70,11 @@ class Exits:
 
     def breakable(self) -> bool:
         """Whether all frames between here and the caller can be taken apart at this instruction."""
-        return self.points is not None and self.machine.depth == 1 and not self.sealed and self.recorder.alive
+        control = self.divides and self.frames[-1].code.code in CONTROL
+        return (control or self.points is not None) and self._parts()
+
+    def _parts(self) -> bool:
+        return self.machine.depth == 1 and not self.sealed and self.recorder.alive
 
     def opaque(
         self,
@@ -82,7 +87,7 @@ class Exits:
         detail: str,
     ) -> None:
         """Runs a call that cannot be recorded: as a step between two segments, else as the end of the recording."""
-        if self.breakable():
+        if self.breakable() or (self.divides and divides(target) and self._parts()):
             if warns_above(target, args):
                 target = Telling(target, self.recorder.place())
                 self.recorder.sources.root(target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import CodeType, FunctionType
 
 import torch
 
@@ -13,6 +14,8 @@ from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords
 
 ASKING = (torch.autograd.grad, torch.Tensor.register_hook, torch.Tensor.retain_grad)
+# Functions that branch as one of torch's asks them to: there also what is to be whole may be divided.
+CONTROL: set[CodeType] = set()
 
 
 class Break(BaseException):
@@ -50,6 +53,13 @@ class Break(BaseException):
             return True
         bound = is_a(getattr(target, "__self__", None), torch.Tensor)
         return bound and getattr(plain, "__name__", "") == "retain_grad"
+
+
+def divides(target: Function) -> bool:
+    """Whether a step divides also what is to be whole: a hook, and what torch has for control flow."""
+    return target is torch.Tensor.register_hook or (
+        type(target) is FunctionType and str(target.__globals__.get("__name__")).startswith("torch._higher_order_ops.")
+    )
 
 
 class Before:

@@ -51,6 +51,7 @@ INTERPRETED_OURS = (
     "framefuse.capture.callables.custom_functions",
     "framefuse.capture.callables.flexible_attention",
     "framefuse.capture.callables.scans",
+    "framefuse.capture.callables.control_flow",
     "framefuse.aot.forms.",
     "framefuse.capture.callables.transforms",
     "framefuse.capture.callables.parallel_layers",
