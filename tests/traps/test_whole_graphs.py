@@ -545,6 +545,19 @@ def a_custom_function_whose_forward_leaves_torch(compiled):
         yield f(a)
 
 
+@trap(traces=2, hits=3)
+def lists_of_integers(compiled):
+    f = compiled(
+        lambda a, parts, boxes: (
+            [part.sum(0) * len(parts) for part in a.split(parts.tolist())],
+            [a[y : y + 2, x:].mean() * y for y, x in boxes.tolist()],
+        )
+    )
+    for first in (1, 2, 3, 2, 1):
+        a, boxes = torch.randn(4, 5), torch.randint(0, 3, (2, 2))
+        yield f(a.requires_grad_(), torch.tensor([first, 4 - first]), boxes)
+
+
 @TABLE.parametrize()
 def test_it_is_one_graph(trap: Trap) -> None:
     hold(trap)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
+from framefuse.capture.facts.nested_numbers import pin_nested
 from framefuse.capture.facts.numbers import NUMBERS, TRACKED, bare, floating, form_of, integer
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.recording import call_names
@@ -11,6 +14,8 @@ from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir import elements
 from framefuse.ir.numbers import Real, float_of_bits
 from framefuse.ir.values import Arguments, Function, Value
+
+LISTED = 64  # elements of a tensor that a whole graph reads one by one
 
 
 def read(recorder: Recorder, tensor: torch.Tensor, whole: bool | None = None) -> float | None:
@@ -40,6 +45,23 @@ def read(recorder: Recorder, tensor: torch.Tensor, whole: bool | None = None) ->
     if recorder.machine is not None and not recorder.machine.exits.reads_elements:
         return None
     return word(recorder, elements.integer_word if whole else elements.float_word, (tensor,), whole)
+
+
+def listed(recorder: Recorder, tensor: torch.Tensor) -> list[Value] | None:
+    """``tensor.tolist()`` of a few ints as run-time numbers, where it may be no step; None where it must be one."""
+    if type(tensor) is not torch.Tensor or tensor.is_floating_point() or tensor.is_complex() or not tensor.ndim:
+        return None
+    if tensor.dtype is torch.bool or recorder.number(tensor) is None or not recorder.symbolic:
+        return None
+    sizes = [bare(size) for size in tensor.shape]
+    if math.prod(sizes) > LISTED:
+        return None
+    for size in tensor.shape:
+        pin_nested(size)
+    return [
+        listed(recorder, part) if part.ndim else word(recorder, elements.integer_word, (part,), True)
+        for part in tensor.unbind(0)
+    ]
 
 
 def decided(recorder: Recorder, tensor: torch.Tensor) -> bool:
