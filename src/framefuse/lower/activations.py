@@ -255,5 +255,5 @@ def log_softmax_of(lo: Lowering, node: Node, axis: int) -> Node:
         return lo.compute(lambda a: a - a, aside)
     high = lo.reduce("amax", node, (axis,), True)
     shifted = lo.compute(lambda a, m: a - m, node, high)
-    total = lo.reduce("sum", lo.compute(e.exp, shifted), (axis,), True)
-    return lo.derived(lo.compute(lambda a, s: a - e.log(s), shifted, total), "log_softmax", (node,), axis)
+    total = lo.compute(e.log, lo.reduce("sum", lo.compute(e.exp, shifted), (axis,), True))
+    return lo.derived(lo.compute(lambda a, s: a - s, shifted, total), "log_softmax", (node,), axis)

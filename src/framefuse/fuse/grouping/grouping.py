@@ -14,6 +14,7 @@ from framefuse.fuse.graph.results import wanted
 from framefuse.fuse.grouping import kept, plain_cats
 from framefuse.fuse.grouping.call_views import CallViews
 from framefuse.fuse.grouping.cells import Cell, Group, scanned_axes
+from framefuse.fuse.grouping.crossed_rows import walks_across
 from framefuse.fuse.grouping.groups import Groups, strides_of
 from framefuse.fuse.grouping.precedence import Precedence
 from framefuse.fuse.grouping.products import product_order, product_view
@@ -271,7 +272,9 @@ class Grouping:
                 twice = bool(group.reduces) or reads_reduction(node)
                 few.append(costs.GPU_FEW_LONG_ROWS_TWICE if twice else costs.GPU_FEW_LONG_ROWS)
         tiles = target is not None and target.tiles
-        return may_join_reduction(group, cells[0], self.orders, few, tiles, self.strides_of)
+        if not may_join_reduction(group, cells[0], self.orders, few, tiles, self.strides_of):
+            return False
+        return tiles or not walks_across(group, cells[0], self.strides_of)
 
     def compute(self, group: Group, cell: Cell) -> None:
         """Makes the group compute the cell, after the calls that set numbers of it."""

@@ -182,6 +182,16 @@ def inner_index(group: Group, cell: Cell) -> tuple[Index, tuple[Symbol, ...]]:
     First choice is the index at which the kernel already reads the same operand, then axes of an equal number of
     points, then new axes.
     """
+    found = shared_index(group, cell)
+    if found is not None:
+        return found
+    sizes = [cell.node.inputs[0].shape[axis] for axis in reduced_axes(cell.node)]
+    inner = tuple(ZERO if size.constant == 1 else group.fresh(size).expr for size in sizes)
+    return inner, tuple(symbol for position in inner for symbol in position.symbols)
+
+
+def shared_index(group: Group, cell: Cell) -> tuple[Index, tuple[Symbol, ...]] | None:
+    """The same over axes that the kernel has; None where new ones are needed."""
     node = cell.node
     source = node.inputs[0]
     reduced = reduced_axes(node)
@@ -199,8 +209,7 @@ def inner_index(group: Group, cell: Cell) -> tuple[Index, tuple[Symbol, ...]]:
             index_and_axes = _over(group, candidate, sizes)
             if index_and_axes is not None:
                 return index_and_axes
-    inner = tuple(ZERO if size.constant == 1 else group.fresh(size).expr for size in sizes)
-    return inner, tuple(symbol for position in inner for symbol in position.symbols)
+    return None
 
 
 def _over(

@@ -127,15 +127,33 @@ def _convolution(
     share = rate(costs.CONVOLUTION_BACKWARD, target)
     parts = sum(1 for result in results if len(result.shape) == size) if backward else 1
     calls = parts * share if backward else 1 + 2 * share * trains
+    moved = size_of(picture, hints) + size_of(output, hints)
+    decided = weight not in kept and _lies_channels_last(weight, hints)
+    again = calls * moved * rate(costs.COPIED, target) if decided else 0.0  # torch turns a contiguous picture
     if target.device == "cpu" and weight not in kept and _is_by_windows(call, picture, weight, hints):
         each, channel = (ns * calls * _copied(picture, output, weight, hints) for ns in costs.CPU_WINDOW_COPY)
-        return Flexible(channel * estimate(picture.shape[1], hints), each, (weight,))
-    moved = size_of(picture, hints) + size_of(output, hints)
+        return Flexible(each + again if decided else channel * estimate(picture.shape[1], hints), each, (weight,))
     more = moved * rate(_kind(call, picture, weight, target, backward or trains, hints), target)
     each = rate(costs.CONVOLUTION_CALL, target) + max(more, 0.0)
     turned = rate(costs.WEIGHT_CALL, target) + size_of(weight, hints) * rate(costs.WEIGHT, target)
-    turned = parts * turned if _has_layouts(weight, hints) and weight not in kept else 0.0
-    return Flexible(calls * each, turned + calls * max(-more, 0.0), (weight,))
+    turned = 0.0 if decided or weight in kept or not _has_layouts(weight, hints) else parts * turned
+    last = turned + calls * max(-more, 0.0)
+    return Flexible(last + again if decided else calls * each, last, (weight,))
+
+
+def _lies_channels_last(weight: Node, hints: Mapping[Symbol, int]) -> bool:
+    """Whether torch takes a weight that the program gives for channels-last: it makes the convolution so, and turns a
+    contiguous picture first.
+    """
+    if weight.op != "input" or weight.strides is None:
+        return False
+    sizes, strides = ([estimate(each, hints) for each in every] for every in (weight.shape, weight.strides))
+    least = 0
+    for axis in (1, *range(len(sizes) - 1, 1, -1), 0):
+        if not sizes[axis] or strides[axis] < least or (axis == 0 and least == strides[1]):
+            return False
+        least = strides[axis] * max(sizes[axis], 1)
+    return True
 
 
 def _own(picture: Node, weight: Node, output: Node, hints: Mapping[Symbol, int]) -> Flexible:

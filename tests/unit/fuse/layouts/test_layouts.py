@@ -110,6 +110,20 @@ def test_a_single_small_picture_of_few_channels_stays(eager_to_turn, batch, chan
     assert channels_last(compiled_function(compiled).products[0].stages.code.schedule) is lies_last
 
 
+@pytest.mark.parametrize("window", [1, 3])
+def test_a_weight_that_lies_channels_last_decides(window):
+    """Torch makes such a convolution channels-last, whatever its picture: a copy of that would be turned back."""
+    net = nn.Sequential(nn.Conv2d(3, 16, window), nn.SiLU(), nn.Conv2d(16, 4, window), nn.SiLU())
+    compiled = framefuse.compile(net.to(memory_format=torch.channels_last))
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.randn(1, 3, 20, 22).contiguous(memory_format=torch.channels_last)
+            same([compiled(x)], [net(x)], rtol=1e-4, atol=1e-5)
+    schedule = compiled_function(compiled).products[0].stages.code.schedule
+    assert channels_last(schedule)
+    assert sum(isinstance(item, RunKernel) for item in schedule.items) == 2  # none copies
+
+
 def test_an_exported_programs_own_convolutions_lie_channels_last():
     net = nn.Sequential(nn.Conv2d(3, 24, 3), nn.ReLU(), nn.Conv2d(24, 24, 1), nn.ReLU(), nn.Conv2d(24, 8, 3)).eval()
     compiled = framefuse.compile(net, options={"cpu_target": "alone"})

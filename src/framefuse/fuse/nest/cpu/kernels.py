@@ -16,7 +16,7 @@ from framefuse.fuse.nest.cpu.short_cats import by_points, is_short_cat
 from framefuse.fuse.nest.cpu.short_neighbours import are_short_neighbours, by_neighbours
 from framefuse.fuse.nest.cpu.short_rows import side_by_side
 from framefuse.fuse.nest.cpu.single_steps import with_single_steps
-from framefuse.fuse.nest.cpu.square_tiles import square_tiles, transposed_axis
+from framefuse.fuse.nest.cpu.square_tiles import square_tiles, transposed_axis, written_lane
 from framefuse.fuse.nest.cpu.turned_rows import turned_axis, turned_rows
 from framefuse.fuse.nest.cpu.two_stages import may_stage, two_stages
 from framefuse.fuse.nest.forms import Runs, crossing_axis, is_along, primary, rows_of, runs_of, title_of, work_of
@@ -77,6 +77,7 @@ def _pointwise(nest: Nest, title: str) -> Built:
     if are_short_neighbours(nest, order) and not is_short_cat(nest, order):
         return nest.built(title, *by_neighbours(nest, order, lambda: nest.point(sweeps[0], ())), work, True)
     lane = vector_axis(order, nest.accesses, nest.hinted())
+    lane = written_lane(nest, order, lane) or lane
     axes = nest.join([*(axis for axis in order if axis is not lane), lane])
     if len(axes) > 1 and nest.hinted()[axes[-1]] < costs.CPU_LEAST:
         lane = vector_axis(axes[:-1], nest.accesses, nest.hinted())

@@ -67,6 +67,27 @@ def transposed_axis(nest: Nest, axes: Sequence[Symbol]) -> Symbol | None:
     return across if across is not None and crossed(nest, across, axes[-1]) else None
 
 
+def written_lane(nest: Nest, order: Sequence[Symbol], lane: Symbol) -> Symbol | None:
+    """The axis along which all results lie, if blocks can transpose every operand that lies across it, where most of
+    what is read lies along ``lane``: what a loop along that stores lies apart.
+    """
+    found = crossing_axis(nest, [*(axis for axis in order if axis is not lane), lane], costs.CPU_CROSSED, written=True)
+    if found is None or not all(_lies(access.address, found) for access in nest.accesses if access.weight == 2):
+        return None
+    size = max(root.dtype.size for root in nest.group.roots)
+    if size > costs.CPU_WRITTEN_SIZE and nest.hinted()[found] * size < costs.CPU_WRITTEN_ROW:
+        return None
+    turned = {address(cell.index, nest.strides_of(cell.node)) for cell in crossed(nest, lane, found)}
+    loads = (access.address for access in nest.accesses if access.weight == 1)
+    return found if all(where in turned or _lies(where, found) for where in loads) else None
+
+
+def _lies(where: Expr, axis: Symbol) -> bool:
+    """Whether neighbours along an axis are neighbours in memory or one element."""
+    slope = where.coefficient(axis)
+    return slope is not None and slope.constant in (0, 1)
+
+
 def crossed(nest: Nest, across: Symbol, lane: Symbol) -> list[Cell]:
     """The operands whose neighbours along ``across`` are neighbours in memory, and of which all points are read."""
     found = []

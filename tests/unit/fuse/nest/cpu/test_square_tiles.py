@@ -45,3 +45,24 @@ def test_pieces_of_a_result_are_loops_of_their_own_in_a_tile(function):
     schedules = [product.stages.code.schedule for product in compiled_function(fast).products]
     kernels = [item.kernel for each in schedules for item in each.items if isinstance(item, RunKernel)]
     assert any(isinstance(statement, Scratch) for kernel in kernels for statement in statements(kernel.body))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.complex64], ids=str)
+def test_most_operands_lie_across_what_is_written(dtype):
+    def function(x, y, z, w):
+        return (x.mT * y.mT - z.mT).contiguous() + w[..., :1]
+
+    fast = framefuse.compile(function)
+    for many, high, wide in (*SIZES, (1, 70, 300)):
+        x, y, z = (torch.randint(-9, 9, (many, wide, high)).to(dtype) for _ in range(3))
+        w = torch.randint(-9, 9, (many, high, wide)).to(dtype)
+        torch.testing.assert_close(fast(x, y, z, w), function(x, y, z, w), rtol=0, atol=0)
+
+
+def test_vectors_store_along_what_is_written():
+    fast = framefuse.compile(lambda x, y, z: (x.mT * y.mT - z.mT).contiguous())
+    for _ in range(2):
+        fast(*(torch.randn(200, 100) for _ in range(3)))
+    (product,) = compiled_function(fast).products
+    (kernel,) = (item.kernel for item in product.stages.code.schedule.items if isinstance(item, RunKernel))
+    assert sum(isinstance(statement, Scratch) for statement in statements(kernel.body)) == 3
