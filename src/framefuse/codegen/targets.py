@@ -20,6 +20,7 @@ from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.target import CPU, Target, Targets, type_of
 
 OLDEST = (7, 0)
+COMPILERS = 8  # threads in which kernels are compiled where that is slow
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,8 @@ class Backend:
     """What makes code for one type of device.
 
     ``compile`` gives the code of a kernel; it raises Unsupported for a kernel that it cannot express. ``lacks`` says
-    what is missing here, None where the backend works. ``slow`` compilers work for several kernels at once, and call
-    tools that may be missing; those that are not ``hinted`` take no hints.
+    what is missing here, None where the backend works. ``slow`` compilers work for several kernels at once, in
+    ``threads(kernels)`` threads, and call tools that may be missing; those that are not ``hinted`` take no hints.
 
     Where there are ``choices(kernel, hints)`` of how to cut a kernel, ``compile`` heeds one of them, and
     ``signature(kernel, hints, device)`` names in all processes what decides which one is the fastest.
@@ -41,6 +42,7 @@ class Backend:
     hinted: bool = True
     choices: Callable[[Kernel, Hints], Sequence[Choice]] | None = None
     signature: Callable[[Kernel, Hints, str], str] | None = None
+    threads: Callable[[int], int] = lambda kernels: min(kernels, COMPILERS)
 
 
 def backend(device: str, cpu: str = "llvm") -> Backend | None:
@@ -151,13 +153,14 @@ def _triton(device: str, **more: bool) -> Target:
 
 _CUDA = _triton("cuda", reports=False, epilogues=torch.version.hip is None)
 _CHOICES: dict[str, Any] = {"choices": triton.candidates, "signature": triton.signature}
+_LAUNCHED: dict[str, Any] = {"slow": True, "threads": triton.threads, **_CHOICES}
 _ALONE: dict[str, Any] = {"library": False, "products": True, "epilogues": False}
 CPUS = {"llvm": "cpu", "alone": "cpu alone", "triton": "cpu by triton"}
 BACKENDS: dict[str, Backend] = {
     "cpu": Backend(CPU, _llvm, _nothing, hinted=False),
     "cpu alone": Backend(replace(CPU, library=False), _llvm, _nothing, hinted=False),
-    "cuda": Backend(_CUDA, _launched, _cuda_lacks, slow=True, **_CHOICES),
-    "cuda alone": Backend(replace(_CUDA, **_ALONE), _launched, _cuda_lacks, slow=True, **_CHOICES),
+    "cuda": Backend(_CUDA, _launched, _cuda_lacks, **_LAUNCHED),
+    "cuda alone": Backend(replace(_CUDA, **_ALONE), _launched, _cuda_lacks, **_LAUNCHED),
     "xpu": Backend(_triton("xpu"), _launched_by_triton, _xpu_lacks),  # never run: no such device was at hand
     # The way of a GPU on the CPU's tensors, by Triton's interpreter: for tests.
     "cpu by triton": Backend(_triton("cpu"), _interpreted, _triton_lacks, **_CHOICES),

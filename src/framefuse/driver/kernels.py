@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from framefuse import _native
 from framefuse.codegen.specialisation import Choice, Place, Specialisation
-from framefuse.codegen.targets import Backend, backend
+from framefuse.codegen.targets import COMPILERS, Backend, backend
 from framefuse.codegen.unsupported import Uncompiled, Unsupported
 from framefuse.driver import behind
 from framefuse.driver.few_forms import Forms, may_measure, quick
-from framefuse.driver.measuring import COMPILERS, Measuring
+from framefuse.driver.measuring import Measuring
 from framefuse.driver.tuning import Tuner
 from framefuse.driver.variants import compiled_together
 from framefuse.ir.code import KernelCode
@@ -51,8 +51,9 @@ def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, Ker
             lines = str(error).strip().splitlines() or [""]
             return Unsupported(f"{type(error).__name__}: {lines[0][:200]}")
 
-    if len(distinct) > 1 and any(_backend(item, options).slow for item in distinct.values()):
-        with ThreadPoolExecutor(min(len(distinct), COMPILERS)) as pool:
+    slow = next((of for of in (_backend(item, options) for item in distinct.values()) if of.slow), None)
+    if len(distinct) > 1 and slow is not None:
+        with ThreadPoolExecutor(slow.threads(len(distinct))) as pool:
             answers = dict(zip(distinct, pool.map(compile, distinct.values()), strict=True))
     else:
         answers = {key: compile(item) for key, item in distinct.items()}

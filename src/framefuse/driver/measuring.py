@@ -19,7 +19,6 @@ from framefuse.ir.schedule import RunKernel, Schedule
 from framefuse.ir.tuning import Tuned, Tuning
 from framefuse.runtime.trial import Trial, elements, trial
 
-COMPILERS = 8  # threads in which kernels are compiled where that is slow
 LOCK = threading.Lock()  # two threads that measure at once would measure each other
 
 # compile(item, choice or None) gives the code of a kernel, or raises.
@@ -94,7 +93,7 @@ class Measuring:
         if not jobs:
             return []
         begun = time.perf_counter()
-        with ThreadPoolExecutor(min(len(jobs), COMPILERS)) as pool:
+        with ThreadPoolExecutor(self.backend_of(jobs[0][0]).threads(len(jobs))) as pool:
             codes = list(pool.map(lambda job: self.compiled(*job), jobs))
         self.compiling += time.perf_counter() - begun
         return codes

@@ -2,5 +2,8 @@
 
 from framefuse.codegen.triton.candidates import candidates
 from framefuse.codegen.triton.compile import by_interpreter, compile_kernel, launched_by_triton, signature, text
+from framefuse.codegen.triton.pool import PROCESS
 
-__all__ = ["by_interpreter", "candidates", "compile_kernel", "launched_by_triton", "signature", "text"]
+threads = PROCESS.threads
+
+__all__ = ["by_interpreter", "candidates", "compile_kernel", "launched_by_triton", "signature", "text", "threads"]

@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from weakref import WeakValueDictionary
 
 import platformdirs
@@ -22,9 +21,10 @@ import torch
 
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.codegen.specialisation import Hints, Place, Specialisation
+from framefuse.codegen.triton import pool
 from framefuse.codegen.triton.emitter import Module, emit
 from framefuse.codegen.triton.products import emit_product
-from framefuse.codegen.triton.stages import OPTIONS, Binary, compiled
+from framefuse.codegen.triton.stages import OPTIONS, Job, module_at
 from framefuse.codegen.triton.target import Machine, machine
 from framefuse.errors import CompilerBug
 from framefuse.ir.code import DeviceCode, PythonCode
@@ -87,7 +87,7 @@ class Compiler:
         stored = self.disk.read(key) if keep else None
         if stored is None:
             begun = time.perf_counter()
-            result = _compile(module, path, arguments, on, aligned)
+            result = pool.PROCESS.compiled(_job(module, path, arguments, on, aligned))
             binary, shared = result.code, result.shared
             seconds["compile"] = time.perf_counter() - begun
             self.compiled += 1
@@ -132,7 +132,7 @@ def by_interpreter(kernel: Kernel, special: Specialisation, place: Place) -> Pyt
     begun = time.perf_counter()
     emitted = module_of(kernel, special)
     path = _written(emitted, kernel, place.keep)
-    module = _module(path)
+    module = module_at(path)
     # Imports Triton, which a process without a GPU kernel has no need of.
     runner = importlib.import_module("framefuse.codegen.triton.interpreted")
     run = runner.launcher(getattr(module, emitted.name), module, kernel, emitted)
@@ -147,7 +147,7 @@ def launched_by_triton(kernel: Kernel, special: Specialisation, place: Place) ->
     begun = time.perf_counter()
     module = module_of(kernel, special)
     path = _written(module, kernel, place.keep)
-    run = importlib.import_module("framefuse.codegen.triton.own_launcher").launcher(_module(path), kernel, module)
+    run = importlib.import_module("framefuse.codegen.triton.own_launcher").launcher(module_at(path), kernel, module)
     return PythonCode(_unloaded(kernel, module, path, False, (), begun), run)
 
 
@@ -226,14 +226,6 @@ def _written(module: Module, kernel: Kernel, keep: bool) -> Path:
     raise CompilerBug(f"nowhere to write {name}")
 
 
-def _module(path: Path) -> ModuleType:
-    """Runs a generated file; Triton reads the source of its functions from there again."""
-    module = ModuleType(path.stem)
-    module.__file__ = str(path)
-    exec(compile(path.read_text(), str(path), "exec"), module.__dict__)
-    return module
-
-
 # ---- Triton
 
 
@@ -252,9 +244,10 @@ def _versions() -> tuple[str, ...]:
     return triton.__version__, repr(OPTIONS), hashlib.sha256(ours).hexdigest()
 
 
-def _compile(emitted: Module, path: Path, arguments: Sequence[str], on: Machine, aligned: bool) -> Binary:
+def _job(emitted: Module, path: Path, arguments: Sequence[str], on: Machine, aligned: bool) -> Job:
     kinds = [NUMBERS.get(kind, kind) for kind in arguments]
     types = dict(zip(emitted.parameters, kinds, strict=True))
-    module, constants = _module(path), dict(emitted.constants)
-    warps, checks, stages = emitted.blocks.warps, emitted.checks, emitted.stages
-    return compiled(module, emitted.name, types, constants, aligned, warps, checks, on, stages)
+    warps, checks, machine = emitted.blocks.warps, emitted.checks, (on.backend, on.arch, on.warp)
+    return Job(
+        str(path), emitted.name, types, dict(emitted.constants), aligned, warps, checks, machine, emitted.stages
+    )

@@ -10,11 +10,12 @@ integers, which then are the last bits of the sum.
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 
-APPROXIMATES = tl.constexpr(torch.version.cuda is not None)  # whether text of NVIDIA's assembler may stand in kernels
+from framefuse.codegen.triton.vendor import NVIDIA
+
+APPROXIMATES = tl.constexpr(NVIDIA)  # whether text of NVIDIA's assembler may stand in kernels
 
 
 @triton.jit

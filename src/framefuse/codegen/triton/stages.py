@@ -6,8 +6,9 @@ import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from framefuse.codegen.triton.target import Machine
 from framefuse.codegen.unsupported import Unsupported
@@ -32,6 +33,36 @@ class Binary:
     code: bytes
     shared: int
     texts: Mapping[str, str]
+
+
+class Job(NamedTuple):
+    """What another process needs to compile the function ``name`` of the file ``path``: the arguments of
+    :func:`compiled`, and the parts of a Machine.
+    """
+
+    path: str
+    name: str
+    types: dict[str, str]
+    constants: dict[str, int]
+    aligned: bool
+    warps: int
+    checks: bool
+    on: tuple[str, int | str, int]
+    overlap: int | None
+
+
+def run(job: Job) -> Binary:
+    """The function of a job. Raises Unsupported where Triton refuses it."""
+    path, name, types, constants, aligned, warps, checks, on, overlap = job
+    return compiled(module_at(Path(path)), name, types, constants, aligned, warps, checks, Machine(*on), overlap)
+
+
+def module_at(path: Path) -> ModuleType:
+    """Runs a generated file; Triton reads the source of its functions from there again."""
+    module = ModuleType(path.stem)
+    module.__file__ = str(path)
+    exec(compile(path.read_text(), str(path), "exec"), module.__dict__)
+    return module
 
 
 def compiled(

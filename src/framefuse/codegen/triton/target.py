@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-import torch
-
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -24,6 +22,8 @@ REFERENCE = Machine("cuda", 90)
 @cache
 def machine(device: str) -> Machine:
     """The GPU behind a device of torch, such as "cuda:1"; :data:`REFERENCE` for "cpu", where Triton interprets."""
+    import torch  # the processes that compile have none
+
     if torch.device(device).type != "cuda":
         return REFERENCE
     if torch.version.hip:

@@ -24,6 +24,7 @@ from framefuse.codegen.triton.blocks import choose
 from framefuse.codegen.triton.compile import Compiler
 from framefuse.codegen.triton.emitter import emit
 from framefuse.codegen.triton.pointwise import NEAR, OWN
+from framefuse.codegen.triton.stages import run
 from framefuse.codegen.triton.target import REFERENCE
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.fuse import fuse
@@ -173,7 +174,7 @@ def test_products_compile_for_a_gpu(lie, sizes):
         made = module.module_of(kernel, Specialisation(known, guarded=True, choice=choice))
         path = module._written(made, kernel, False)
         arguments = [kind for kind, _ in module._arguments(kernel, made)]
-        found = module._compile(made, path, arguments, REFERENCE, True)
+        found = run(module._job(made, path, arguments, REFERENCE, True))
         ptx = found.texts["ptx"]
         assert "wgmma.mma_async" in ptx, "tiles are multiplied by the instruction that Hopper has"
         if sizes is None or sizes[0] == 512:
@@ -195,7 +196,7 @@ def test_computed_operands_compile_for_a_gpu():
     for choice in (Choice(128, 128, 8, 3, 64), Choice(64, 64, 4, 3, 32)):
         made = module.module_of(kernel, Specialisation(known, guarded=True, choice=choice))
         arguments = [kind for kind, _ in module._arguments(kernel, made)]
-        found = module._compile(made, module._written(made, kernel, False), arguments, REFERENCE, True)
+        found = run(module._job(made, module._written(made, kernel, False), arguments, REFERENCE, True))
         assert "wgmma.mma_async" in found.texts["ptx"] and found.shared < 227 * 1024
 
 
@@ -305,7 +306,7 @@ def assembly(make, *inputs, hints=None, fitted=False):
             known = {n.symbol: value.evaluate(b.hints) for n, value in numbers if not n.real}
             made = emit(item.kernel, Specialisation(known, guarded=True, fitted=fitted))
             arguments = [kind for kind, _ in module._arguments(item.kernel, made)]
-            binary = module._compile(made, module._written(made, item.kernel, False), arguments, REFERENCE, True)
+            binary = run(module._job(made, module._written(made, item.kernel, False), arguments, REFERENCE, True))
             assert binary.code[1:4] == b"ELF"
             found.append(binary.texts["ptx"])
     return found

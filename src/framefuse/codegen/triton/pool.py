@@ -1,0 +1,205 @@
+"""Compiles kernels in several processes: Triton's first stages are Python, of which a process runs one thread at once.
+
+Processes are started where many kernels are to be compiled that no cache has and there are cores for them, and end
+some seconds after the last. What they cannot do, or no longer do, this process does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import io
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import cast
+
+from framefuse.codegen.triton.stages import Binary, Job, run
+from framefuse.codegen.triton.vendor import NVIDIA
+from framefuse.codegen.unsupported import Unsupported
+
+MANY = 8  # kernels of a graph for which processes may be started; chosen
+MISSED = 4  # of them that had to be compiled before they are: they take a third of a second to start; chosen
+MOST = 12  # processes; chosen
+HERE = 1  # kernels that this process compiles at once beside the others; chosen
+ALONE = 8  # threads that compile without others; chosen
+KEPT = 15.0  # seconds that processes wait for more kernels; chosen
+
+
+class Process:
+    """A process that compiles, for one thread at a time. Raises OSError where there can be none."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-S", str(Path(__file__).with_name("far_side.py"))]
+        # Nothing is held back on this side, which a forked child would write once more.
+        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        self._jobs = cast(io.RawIOBase, self._child.stdin)
+        self._answers = cast(io.RawIOBase, self._child.stdout)
+        self._read = io.BufferedReader(self._answers)
+        self._ask((list(sys.path), NVIDIA))
+
+    def answer(self) -> object:
+        """What it says next. Raises an error of pickling or of the system where it ended."""
+        return pickle.load(self._read)
+
+    def compiled(self, job: Job) -> object:
+        """The answer to a job."""
+        self._ask(tuple(job))
+        return self.answer()
+
+    def _ask(self, what: object) -> None:
+        left = memoryview(pickle.dumps(what))
+        while left:
+            left = left[self._jobs.write(left) or 0 :]
+
+    def end(self) -> None:
+        """Ends it, whatever it does."""
+        with suppress(OSError):
+            self._child.kill()
+            self._child.wait()
+        self.leave()
+
+    def leave(self) -> None:
+        """Closes this side."""
+        self._child.returncode = self._child.returncode or 0  # of a forked child's parent, it is not to wait for
+        for pipe in (self._jobs, self._answers):
+            with suppress(OSError):
+                pipe.close()
+
+
+class Pool:
+    """The processes of this one. ``most``: how many there may be, None for what the cores allow."""
+
+    def __init__(self, most: int | None = None, kept: float = KEPT) -> None:
+        self.far = 0  # kernels that other processes compiled
+        self._most, self._kept = most, kept
+        self._lock = threading.Lock()
+        self._wanted = 0  # processes for the graph at hand
+        self._missed = 0  # kernels of it that no cache had
+        self._all: list[Process] = []
+        self._places: queue.SimpleQueue[Process | None] = queue.SimpleQueue()  # None: this process
+        self._timer: threading.Timer | None = None
+        self._busy = 0
+
+    def threads(self, kernels: int) -> int:
+        """In how many threads the kernels of a graph, so many, are best compiled."""
+        most = _allowed() if self._most is None else self._most
+        wanted = min(most, kernels - HERE) if kernels >= MANY and most > 1 else 0
+        with self._lock:
+            self._wanted, self._missed = wanted, 0
+            return min(kernels, max(ALONE, HERE + max(wanted, len(self._all))))
+
+    def compiled(self, job: Job) -> Binary:
+        """The code of a function. Raises Unsupported where Triton refuses it, and what its compiler raises."""
+        with self._lock:
+            self._missed += 1
+            if not self._all and self._wanted and self._missed >= MISSED:
+                self._start()
+            alone, places = not self._all, self._places
+            self._busy += 1
+        try:
+            return run(job) if alone else self._placed(job, places)
+        finally:
+            with self._lock:
+                self._busy -= 1
+                if self._all and not self._busy:
+                    self._wait()
+
+    def _placed(self, job: Job, places: queue.SimpleQueue[Process | None]) -> Binary:
+        place = places.get()
+        if place is None:
+            try:
+                return run(job)
+            finally:
+                places.put(None)
+        try:
+            answer = place.compiled(job)
+        except Exception:  # it ended: killed, out of memory, or by a fault of a compiler
+            self._drop(place)
+            return run(job)
+        places.put(place)
+        if isinstance(answer, str):
+            raise Unsupported(answer)
+        if not isinstance(answer, tuple):
+            return run(job)
+        self.far += 1
+        code, shared = answer
+        return Binary(code, shared, {})
+
+    def _start(self) -> None:
+        """Starts as many processes as are wanted; the lock is held."""
+        places = self._places = queue.SimpleQueue()
+        for _ in range(HERE):
+            places.put(None)
+        for _ in range(self._wanted):
+            try:
+                process = Process()
+                threading.Thread(target=self._ready, args=(process, places), daemon=True).start()
+            except (OSError, RuntimeError, ValueError):  # no process or no thread can be had
+                self._wanted = 0
+                return
+            self._all.append(process)
+
+    def _ready(self, process: Process, places: queue.SimpleQueue[Process | None]) -> None:
+        try:
+            process.answer()
+        except Exception:
+            self._drop(process)
+        else:
+            places.put(process)
+
+    def _drop(self, process: Process) -> None:
+        """Does without a process that ended, and starts no others."""
+        process.end()
+        with self._lock:
+            if process in self._all:  # it was not ended from here
+                self._most = self._wanted = 0
+                self._all.remove(process)
+
+    def _wait(self) -> None:
+        """Ends the processes when nothing was compiled for a while; the lock is held."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = threading.Timer(self._kept, self.end, (False,))
+        self._timer.daemon = True
+        with suppress(RuntimeError):  # no thread can be had: the processes end with this one
+            self._timer.start()
+
+    def end(self, busy: bool = True) -> None:
+        """Ends all processes; without ``busy`` only where none compiles."""
+        with self._lock:
+            if self._busy and not busy:
+                return
+            if self._timer is not None:
+                self._timer.cancel()
+            ending, self._all = self._all, []
+        for process in ending:
+            process.end()
+
+    def forget(self) -> None:
+        """In a forked child: the processes are its parent's."""
+        for process in self._all:
+            process.leave()
+        self.__init__(self._most, self._kept)  # type: ignore[misc]
+
+
+def _allowed() -> int:
+    """Processes that there are cores for; those of a job's other processes on this machine have theirs."""
+    if not Path(sys.executable or "").name.startswith("python"):
+        return 0  # Python is a part of another program, which must not be started once more
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except (AttributeError, OSError):
+        cores = os.cpu_count() or 1
+    with suppress(ValueError):
+        cores //= max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    return max(0, min(MOST, cores - HERE - 1))
+
+
+PROCESS = Pool()
+atexit.register(PROCESS.end)
+os.register_at_fork(after_in_child=PROCESS.forget)
