@@ -67,7 +67,10 @@ def _has_numbers(value: Value) -> bool:
     return type(value) in TRACKED or any(map(_has_numbers, parts))
 
 
-@special(torch.autograd.Function.apply.__func__)  # type: ignore[attr-defined]
+_OWN_APPLY: Value = vars(torch.autograd.Function)["apply"]  # a method of Python's, from torch 2.14 on one of C
+
+
+@special(getattr(_OWN_APPLY, "__func__", _OWN_APPLY))
 def _apply(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """``Function.apply``; MISSING where gradients may be wanted, which leaves the call to torch."""
     recorder, function = machine.recorder, args[0]

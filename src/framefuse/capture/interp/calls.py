@@ -266,6 +266,8 @@ class Calls:
             return torch.Tensor.as_subclass
         if method.__name__ == "__subclasses__" and is_a(holder, type):
             return type.__subclasses__
+        if method.__name__ == "apply" and is_a(holder, type) and issubclass(holder, torch.autograd.Function):
+            return vars(torch.autograd.Function)["apply"]  # before torch 2.14 a method of Python's
         return None
 
     def _special(
