@@ -529,6 +529,16 @@ def sizes_of_nested_tensors(compiled):
         yield outcome(fast, draw(i, 3, 4), draw(i + 3, 3, 4))
 
 
+@ROWS.program
+def questions_to_nested_tensors(compiled):
+    asked = (len, lambda x: x.numel(), lambda x: x.shape, lambda x: x.size(), lambda x: x.nbytes, lambda x: x.size(0))
+    for ask in asked:
+        fast = compiled(lambda a, b, ask=ask: (outcome(ask, a), b * 2))
+        for i in range(3):
+            yield outcome(fast, torch.nested.nested_tensor([draw(i, 2, 4), draw(i + 3, 3, 4)]), draw(i, 3))
+            yield outcome(fast, draw(i, 2, 4), draw(i, 3))
+
+
 @ROWS.parametrize()
 def test_forms_are_eagers(trap: Trap) -> None:
     hold(trap)

@@ -71,6 +71,8 @@ def _lies_otherwise(entry: Input, arguments: Sequence[Value], values: dict[Sourc
 
 
 def _is_laid_otherwise(spec: TensorSpec, now: Value) -> bool:
+    if is_a(now, torch.Tensor) and now.is_nested:  # has no sizes
+        return False
     if _was_column(spec, now):
         return True
     if spec.order is None and not any(isinstance(stride, int) and stride > 1 for stride in spec.strides or ()):

@@ -48,7 +48,7 @@ def _len(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> O
         if not as_torch_does(type(value)):
             frame.stack.append(value.__len__())
             return None
-        if value.ndim:
+        if value.ndim and not value.is_nested:
             frame.stack.append(machine.recorder.sizes.at(value, 0))
             return None
     method = python_method(type(value), "__len__")

@@ -37,6 +37,15 @@ def _decide(args: Arguments, kwargs: Keywords) -> None:
     pin_nested(kwargs)
 
 
+def _told(recorder: Recorder, function: Function, tensor: torch.Tensor, *args: Value) -> Value:
+    """What eager answers. That it raises is a fact about the tensor, as the program may go on."""
+    try:
+        return function(tensor, *args)
+    except Exception:
+        recorder.number(tensor)
+        raise
+
+
 @answers("metadata")
 def _constant(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     _decide(args, kwargs)
@@ -59,12 +68,14 @@ def _sizes(recorder: Recorder, function: Function, name: str, args: Arguments, k
     if dim is None:
         return recorder.sizes.of(tensor)
     dim = dim.plain() if type(dim) is Integer else dim
-    function(tensor, dim)  # raises what eager raises
-    return recorder.sizes.at(tensor, dim) if is_a(dim, int) else function(tensor, dim)
+    value = _told(recorder, function, tensor, dim)
+    return recorder.sizes.at(tensor, dim) if is_a(dim, int) else value
 
 
 @answers("elements")
 def _numel(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
+    if args[0].is_nested:  # has elements and no sizes
+        return _constant(recorder, function, name, args, kwargs)
     total: Value = 1
     for size in recorder.sizes.of(args[0]):
         total = total * size
@@ -73,13 +84,14 @@ def _numel(recorder: Recorder, function: Function, name: str, args: Arguments, k
 
 @answers("bytes")
 def _nbytes(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
-    function(args[0])  # raises what eager raises
-    return _numel(recorder, function, name, args, kwargs) * args[0].itemsize
+    value = _told(recorder, function, args[0])
+    total = _numel(recorder, torch.Tensor.numel, "numel", args, kwargs)
+    return value if args[0].is_nested else total * args[0].itemsize
 
 
 @answers("length")
 def _length(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
-    function(args[0])
+    _told(recorder, function, args[0])
     return recorder.sizes.at(args[0], 0)
 
 
@@ -217,7 +229,7 @@ def _type(recorder: Recorder, function: Function, name: str, args: Arguments, kw
 def _iterate(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     tensor = args[0]
     if tensor.ndim == 0:
-        return function(tensor)
+        return _told(recorder, function, tensor)
     size = recorder.sizes.at(tensor, 0)
     if type(size) is Integer:
         size.plain()
