@@ -75,3 +75,22 @@ def test_orders_that_the_first_call_does_not_tell(function: Callable[[Tensor], t
                 yield parts
 
         hold(Trap(program, traces=3, hits=2))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.t().reshape(-1, 6).exp(),
+        lambda x: (x.t() * 2).reshape(6, -1) + 1,
+        lambda x: x.t().reshape(-1, 6).sin().t(),
+        lambda x: torch.stack([x.t().reshape(-1, 6).neg()]).sum(0),
+    ],
+)
+@pytest.mark.parametrize("first", [(4, 9), (6, 6)])
+def test_orders_that_a_later_result_shows(function: Callable[[Tensor], Tensor], first: tuple[int, int]) -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(function)
+        for shape in (first, first, (6, 6), (4, 9), (3, 6), (6, 12), (1, 6), (6, 1), (8, 9)):
+            yield f(torch.arange(float(shape[0] * shape[1])).reshape(shape))
+
+    hold(Trap(program, traces=6, hits=2))

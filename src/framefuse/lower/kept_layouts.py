@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 
 import torch
@@ -23,14 +24,17 @@ WHY = "where a tensor lies in memory"
 
 def settle(lo: Builder, trace: Trace, values: Values) -> None:
     """Adds to the relations of ``lo`` what fixes the outcome of such calls, where somebody may see it: the result
-    leaves the trace, or one of the two is written or turned in place. Raises Stop where only a run tells.
+    leaves the trace, or one of the two is written or turned in place. Raises Stop where only a run tells. Where no more
+    than the order of a later result in memory shows it, it stays unfixed if strides do not tell.
     """
     written = {
         trace.metas[value].storage
         for call in trace.calls
         for value in (*call.written, *(refs(call.result) if call.reshapes else ()))
     }
-    seen = {trace.metas[value].storage for value in outside(trace.result, trace.effects)} | written
+    left = outside(trace.result, trace.effects)
+    seen = {trace.metas[value].storage for value in left} | written
+    told = _told_by_order(trace, left)
     for call in trace.calls:
         operand, result = call.args[0] if call.args else None, call.result
         try:
@@ -44,9 +48,21 @@ def settle(lo: Builder, trace: Trace, values: Values) -> None:
             storage = trace.metas[operand.value].storage
             if TABLE[call.name].refuses or trace.metas[result.value].storage in seen or storage in written:
                 _settle(lo, call, values, operand.value, result.value)
+            elif result.value in told and TABLE[call.name].reshapes:
+                with suppress(Unprovable):
+                    _settle_copy(lo, values, operand.value, result.value)
         except Unprovable as error:
             fact = f"Sizes that are known only while it runs decide whether {call.name} gives a view ({error})."
             raise Stop(reason("memory-order", fact, call.line, "Call .clone() on its operand first.")) from error
+
+
+def _told_by_order(trace: Trace, left: Sequence[int]) -> set[int]:
+    """The values whose place in memory decides in which order elements of those that have ``left`` lie."""
+    told = {value for value in left if len(trace.metas[value].sizes) > 1}
+    for call in reversed(trace.calls):
+        if not TABLE[call.name].row_major and told.intersection(refs(call.result)):
+            told.update(value for value in refs((call.args, call.kwargs)) if len(trace.metas[value].sizes) > 1)
+    return told
 
 
 def _names_format(call: Call) -> bool:
@@ -95,6 +111,13 @@ def _settle(lo: Builder, call: Call, values: Values, operand: int, result: int) 
         for size in shape:
             _agree(lo, size, expr(lo.size(size)))
     elif not stays_contiguous(lo, shape, strides) and TABLE[call.name].reshapes:
+        stays_view(lo, shape, strides, values.contents[result].shape)
+
+
+def _settle_copy(lo: Builder, values: Values, operand: int, result: int) -> None:
+    """As :func:`_settle` where strides tell; where they are unknown, sizes stay free."""
+    shape, strides = values.contents[operand].shape, _strides(lo, values, operand)
+    if strides is not None and not stays_contiguous(lo, shape, strides):
         stays_view(lo, shape, strides, values.contents[result].shape)
 
 

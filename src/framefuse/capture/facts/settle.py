@@ -96,7 +96,7 @@ def _in_place(value: Value, kind: type, memo: Memo) -> None:
                 base_of(value).__setitem__(value, place, new)
     elif issubclass(kind, set):
         old = elements(value)
-        if any(type(part) in TRACKED or is_a(part, tuple) for part in old):
+        if any(type(part) in TRACKED or is_a(part, (tuple, frozenset)) for part in old):
             set.clear(value)
             set.update(value, [settle(part, memo) for part in old])
     elif issubclass(kind, BaseException):
@@ -116,7 +116,7 @@ def _in_place(value: Value, kind: type, memo: Memo) -> None:
 
 def _settle_dict(value: Value, memo: Memo) -> None:
     base, pairs = base_of(value), entries(value)
-    if any(type(key) in TRACKED or type(key) is tuple for key, _ in pairs):
+    if any(type(key) in TRACKED or is_a(key, (tuple, frozenset)) for key, _ in pairs):
         keys = [settle(key, memo) for key, _ in pairs]
         if any(new is not key for new, (key, _) in zip(keys, pairs, strict=True)):
             base.clear(value)
