@@ -33,6 +33,7 @@ from framefuse.capture.program.lookups import LOOKUPS, is_measured, python_metho
 from framefuse.capture.program.markers import MISSING, SWITCH, UNBOUND, Outcome
 from framefuse.capture.program.natives import CONVERSIONS, GREATER, LESS
 from framefuse.capture.recording import element_reads
+from framefuse.capture.recording.tensors import lacks_sizes
 from framefuse.ir.classes import as_torch_does
 from framefuse.ir.own_class import is_a
 from framefuse.ir.trace import formatted
@@ -48,7 +49,7 @@ def _len(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> O
         if not as_torch_does(type(value)):
             frame.stack.append(value.__len__())
             return None
-        if value.ndim and not value.is_nested:
+        if value.ndim and not lacks_sizes(value):
             frame.stack.append(machine.recorder.sizes.at(value, 0))
             return None
     method = python_method(type(value), "__len__")

@@ -27,7 +27,7 @@ from framefuse.capture.program.tracebacks import variables
 from framefuse.capture.recording.functional_collectives import WAITING, waited
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.saved import SAVED
-from framefuse.capture.recording.tensors import is_held
+from framefuse.capture.recording.tensors import is_held, lacks_sizes
 from framefuse.capture.recording.wrappers import METADATA, outer, wraps_others
 from framefuse.ir.classes import PLAIN_TENSORS, as_torch_does
 from framefuse.ir.facts import Source
@@ -387,7 +387,7 @@ class Attributes:
             found = self._own_attribute(frame, holder, kind, name)
             if found is not MISSING:
                 return found
-        if name == "shape":
+        if name == "shape" and not lacks_sizes(holder):
             return (recorder.sizes.of(holder),)
         if name in DIRECT_TENSOR_ATTRIBUTES:
             recorder.number(holder)

@@ -9,7 +9,7 @@ import torch
 from framefuse.capture.facts.nested_numbers import pin_nested
 from framefuse.capture.facts.numbers import Float, Integer, bare, form_of
 from framefuse.capture.recording.recorder import Recorder
-from framefuse.capture.recording.tensors import dense_order
+from framefuse.capture.recording.tensors import dense_order, lacks_sizes
 from framefuse.ir.native_warnings import Hearing
 from framefuse.ir.numbers import expr
 from framefuse.ir.own_class import is_a
@@ -66,6 +66,7 @@ def _sizes(recorder: Recorder, function: Function, name: str, args: Arguments, k
     tensor = args[0]
     dim = args[1] if len(args) > 1 else kwargs.get("dim")
     if dim is None:
+        _told(recorder, function, tensor)
         return recorder.sizes.of(tensor)
     dim = dim.plain() if type(dim) is Integer else dim
     value = _told(recorder, function, tensor, dim)
@@ -74,7 +75,7 @@ def _sizes(recorder: Recorder, function: Function, name: str, args: Arguments, k
 
 @answers("elements")
 def _numel(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
-    if args[0].is_nested:  # has elements and no sizes
+    if lacks_sizes(args[0]):
         return _constant(recorder, function, name, args, kwargs)
     total: Value = 1
     for size in recorder.sizes.of(args[0]):
@@ -86,7 +87,7 @@ def _numel(recorder: Recorder, function: Function, name: str, args: Arguments, k
 def _nbytes(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     value = _told(recorder, function, args[0])
     total = _numel(recorder, torch.Tensor.numel, "numel", args, kwargs)
-    return value if args[0].is_nested else total * args[0].itemsize
+    return value if lacks_sizes(args[0]) else total * args[0].itemsize
 
 
 @answers("length")

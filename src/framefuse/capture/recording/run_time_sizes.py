@@ -42,30 +42,24 @@ class Sizes:
         try:
             with torch._C.DisableTorchFunction():
                 shape = tensor.shape
-        except RuntimeError:  # one that has none, which the program may take as an answer
-            self.host.number(tensor)
-            raise
-        try:
-            with torch._C.DisableTorchFunction():
                 number = self._number(tensor)
             if number is None:
                 return shape
             return torch.Size([self._size(number, dim, size) for dim, size in enumerate(shape)])
         except Exception as fault:
             self.host.fault(fault)
-            return shape
+            return tensor.shape
 
     def at(self, tensor: torch.Tensor, dim: int) -> int:
         """One size of a tensor."""
-        with torch._C.DisableTorchFunction():
-            value = tensor.size(dim)
         try:
             with torch._C.DisableTorchFunction():
+                value = tensor.size(dim)
                 number = self._number(tensor)
                 return value if number is None else self._size(number, dim % tensor.ndim, value)
         except Exception as fault:
             self.host.fault(fault)
-            return value
+            return tensor.size(dim)
 
     def _number(self, tensor: torch.Tensor) -> int | None:
         """The value of the trace that a tensor is; None for a level of a function transform, where sizes are fixed."""

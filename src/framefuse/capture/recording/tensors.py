@@ -76,6 +76,12 @@ def special(tensor: torch.Tensor, lazy: bool = False) -> str | None:
     return None
 
 
+def lacks_sizes(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has no sizes to ask for, as a nested one whose parts lie one behind the other."""
+    with torch._C.DisableTorchFunction():
+        return tensor.is_nested and tensor.layout is torch.strided
+
+
 def stands_for_another(tensor: torch.Tensor) -> bool:
     """Whether a tensor is what a function transform shows the program in the place of one at a lower level."""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
