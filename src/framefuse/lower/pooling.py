@@ -382,7 +382,7 @@ def _is_row_major(node: Node) -> bool:
     return computed is not node and (computed.strides is None or computed.strides[-1] == ONE)
 
 
-def _adaptive(rank: int, average: bool) -> Rule:
+def _adaptive(rank: int, average: bool, pair: bool = False) -> Rule:
     def lowered(lo: Lowering, input: Node, output_size: Value, return_indices: bool = False) -> Lowered:
         given = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * rank
         axes = tuple(range(len(input.shape) - rank, len(input.shape)))
@@ -394,7 +394,7 @@ def _adaptive(rank: int, average: bool) -> Rule:
             equal = _equal_windows(lo, input, shape, rank)
             if equal is not None:
                 return equal
-        return Shapes((shape, shape) if return_indices else (shape,))
+        return Shapes((shape, shape) if pair or return_indices else (shape,))
 
     return lowered
 
@@ -405,3 +405,4 @@ for _rank in (1, 2, 3):
     register((f"avg_pool{_rank}d",), "pooling", _average_pool(_rank))
     register((f"adaptive_avg_pool{_rank}d",), "pooling", _adaptive(_rank, True))
     register((f"adaptive_max_pool{_rank}d",), "pooling", _adaptive(_rank, False))
+    register((f"adaptive_max_pool{_rank}d_with_indices",), "pooling", _adaptive(_rank, False, pair=True))

@@ -109,6 +109,7 @@ PAIRS = {
     "convolution": (lambda x, w: F.conv2d(x, w, padding=1), (2, 3, 5, 5), (4, 3, 3, 3)),
     "embedding": (lambda w, x: F.embedding(torch.tensor([1, 2, 2]), w) * x, (4, 3), (3, 3)),
     "pool": (lambda x, y: F.max_pool2d(x * y, 2), (2, 3, 4, 4), (2, 3, 4, 4)),
+    "adaptive": (lambda x, y: F.adaptive_max_pool2d(x * y, 3), (2, 3, 4, 4), (2, 3, 4, 4)),
     "average": (lambda x, y: F.avg_pool2d(x * y, 2) ** 2, (2, 3, 4, 4), (2, 3, 4, 4)),
     "bilinear": (lambda x, y: F.interpolate(x * y, scale_factor=2, mode="bilinear") ** 2, (1, 2, 3, 3), (1, 2, 3, 3)),
     "batch_norm": (lambda x, w: F.batch_norm(x, None, None, w, training=True), (5, 4), (4,)),

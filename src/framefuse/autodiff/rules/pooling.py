@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -14,6 +14,8 @@ from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
 from framefuse.ir.values import Value
 
+ADAPTIVE = "input output_size return_indices=False"
+Numbers = Callable[[dict[str, Value], int], tuple[Value, ...] | None]
 MAXIMUM = "input kernel_size stride=None padding=0 dilation=1 ceil_mode=False return_indices=False"
 
 
@@ -24,14 +26,24 @@ def _numbers(args: dict[str, Value], rank: int) -> tuple[Value, ...]:
     return kernel, stride, each(args["padding"], rank), each(args["dilation"], rank), args["ceil_mode"]
 
 
-def _form(rank: int) -> DifferentiableForm:
-    forward = getattr(torch.ops.aten, f"max_pool{rank}d_with_indices").default
+def _sizes(args: dict[str, Value], rank: int) -> tuple[Value, ...] | None:
+    """The sizes of an adaptive pooling; None where one is that of the input."""
+    sizes = each(args["output_size"], rank)
+    return None if None in sizes else (sizes,)
+
+
+def _form(name: str, rank: int, signature: str, numbers: Numbers) -> DifferentiableForm:
+    forward = getattr(torch.ops.aten, name).default
+    kept = f"{name.removesuffix('_with_indices')}_kept"
 
     def rule(
         builder: Builder, node: Node, results: Sequence[Node], need: Sequence[bool]
     ) -> dict[Node, Node] | None:
-        args = arguments(node, MAXIMUM)
+        args = arguments(node, signature)
         if args is None or any(part.attr("path") not in ((), (0,), (1,)) for part in results):
+            return None
+        given = numbers(args, rank)
+        if given is None:
             return None
         value = next((part for part in results if part.attr("path") in ((), (0,))), None)
         if value is None or not value.dtype.is_float:
@@ -40,9 +52,9 @@ def _form(rank: int) -> DifferentiableForm:
         outputs = calls(
             builder,
             forward,
-            (input, *_numbers(args, rank)),
+            (input, *given),
             [((0,), value.dtype, value.shape), ((1,), INT64, value.shape)],
-            name=f"max_pool{rank}d_kept",
+            name=kept,
             orders={input: order_in(builder, node, input)},
             given=[order, order],
         )
@@ -51,18 +63,19 @@ def _form(rank: int) -> DifferentiableForm:
     return rule
 
 
-def _backward(rank: int) -> CallVjp:
-    backward = getattr(torch.ops.aten, f"max_pool{rank}d_with_indices_backward").default
+def _backward(name: str, forward_numbers: bool) -> CallVjp:
+    backward = getattr(torch.ops.aten, f"{name}_backward").default
 
     def rule(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> Sequence[Gradient] | None:
         input, g = node.inputs[0], given[(0,)]
         parts = builder.results(node)
         places = parts[(1,)]
         order, own = order_of(builder, places), order_in(builder, node, input)
+        numbers = node.attr("args")[1:] if forward_numbers else ()
         return calls(
             builder,
             backward,
-            (g, input, *node.attr("args")[1:], places),
+            (g, input, *numbers, places),
             [((), input.dtype, input.shape)],
             orders={g: order, places: order, input: own},
             given=[own],
@@ -72,5 +85,9 @@ def _backward(rank: int) -> CallVjp:
 
 
 for _rank in (2, 3):
-    differentiable_form(f"max_pool{_rank}d", f"max_pool{_rank}d_with_indices")(_form(_rank))
-    vjp_call(f"max_pool{_rank}d_kept")(_backward(_rank))
+    _name = f"max_pool{_rank}d_with_indices"
+    differentiable_form(f"max_pool{_rank}d", _name)(_form(_name, _rank, MAXIMUM, _numbers))
+    vjp_call(f"max_pool{_rank}d_kept")(_backward(_name, True))
+    _name = f"adaptive_max_pool{_rank}d"
+    differentiable_form(_name, f"{_name}_with_indices")(_form(_name, _rank, ADAPTIVE, _sizes))
+    vjp_call(f"{_name}_kept")(_backward(_name, False))

@@ -236,10 +236,12 @@ _line(
     "searchsorted", "bucketize", "logsumexp", "cdist", "take", "kthvalue", "median", "nanmedian",
     "mode", "quantile", "nanquantile", "isin", "cross", "renorm", "grid_sample", "fold", "adaptive_avg_pool1d",
     "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
+    "adaptive_max_pool1d_with_indices", "adaptive_max_pool2d_with_indices", "adaptive_max_pool3d_with_indices",
     "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell",
     # As backward graphs call them.
     "convolution_backward", "avg_pool2d_backward", "avg_pool3d_backward", "_adaptive_avg_pool2d_backward",
     "_adaptive_avg_pool3d_backward", "max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward",
+    "adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward",
     "upsample_nearest1d_backward", "upsample_nearest2d_backward", "upsample_nearest3d_backward",
     "upsample_linear1d_backward", "upsample_bilinear2d_backward", "upsample_bicubic2d_backward",
     "upsample_trilinear3d_backward", "embedding_dense_backward",

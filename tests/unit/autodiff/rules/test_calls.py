@@ -98,6 +98,8 @@ POOLS = {
     "max cut": (lambda x: F.max_pool2d(x, (9, 8), 1, (4, 3), ceil_mode=True), "max_pool2d_with_indices_backward"),
     "max indices": (lambda x: F.max_pool2d(x, 2, 1, dilation=2, return_indices=True)[0],
                     "max_pool2d_with_indices_backward"),
+    "adaptive max": (lambda x: F.adaptive_max_pool2d(x, (2, 3)), "adaptive_max_pool2d_backward"),
+    "adaptive max square": (lambda x: F.adaptive_max_pool2d(x, 4, True)[0], "adaptive_max_pool2d_backward"),
     "average": (lambda x: F.avg_pool2d(x, (9, 8), 2, 3, count_include_pad=False), "avg_pool2d_backward"),
     "adaptive": (lambda x: F.adaptive_avg_pool2d(x, (2, 3)), "_adaptive_avg_pool2d_backward"),
     "nearest": (lambda x: F.interpolate(x, scale_factor=9), "upsample_nearest2d_backward"),
