@@ -19,7 +19,7 @@ from framefuse.codegen.triton.odd_rows import odd_rows
 from framefuse.codegen.triton.side_by_side import NONE, Runs, runs_of
 from framefuse.codegen.triton.values import Values
 from framefuse.codegen.triton.widths import Width, width
-from framefuse.codegen.triton.window_places import known_distances, windows_of
+from framefuse.codegen.triton.window_places import known_sizes, windows_of
 from framefuse.ir.code import Fit
 from framefuse.ir.dtypes import FLOAT64, INT64
 from framefuse.ir.loops import Index, Kernel, Let, Load, Loop, LoopKind
@@ -89,7 +89,7 @@ def emit(kernel: Kernel, special: Specialisation) -> Module:
     whole |= {number: max(blocks.points, whole.get(number, 1)) for number in sorted(steady, key=lambda n: n.name)}
     known = {number: blocks.points for number in steady if hints[number] == blocks.points}
     if fitted:
-        known |= {**known_divisors(kernel, blocks, hints), **known_distances(kernel, blocks, hints)}
+        known |= {**known_divisors(kernel, blocks, hints), **known_sizes(kernel, blocks, hints)}
     fits: tuple[Fit, ...] = ()
     end = None
     if special.aligned and not single and blocks.simple and not blocks.held:

@@ -142,6 +142,41 @@ def test_fitted_code_multiplies_where_each_of_many_elements_divides(rows):
     assert ("* 0 + 15" in made.text) is (rows > 2)
 
 
+def pooled(b, x, side):
+    """The largest of 2 x 2 neighbours."""
+    shape = (*x.shape[:-2], expr(side), expr(side))
+    lead = (0,) * len(x.shape[:-2])
+    steps = (*[1] * len(lead), 2, 2)
+    parts = [b.slice(x, (*lead, row, column), shape, steps) for row in (0, 1) for column in (0, 1)]
+    return b.maximum(b.maximum(parts[0], parts[1]), b.maximum(parts[2], parts[3]))
+
+
+@pytest.mark.parametrize("kind", ["windows of pictures", "gates", "few points"])
+def test_fitted_code_of_windows_of_pictures_knows_their_sizes(kind):
+    """All but how many there are, so that code for other batches is the same; of gates the distances alone."""
+    batch = 8 if kind == "few points" else 1 << 15
+    b = Builder(s0=batch, s1=64, s2=64)
+    if kind == "gates":
+        x = b.input((S0, 4 * S1), FLOAT32)
+        gates = [b.slice(x, (0, S1 * place), (S0, S1)) for place in range(4)]
+        result = b.mul(b.mul(gates[0], gates[1]), b.mul(gates[2], gates[3]))
+    else:
+        result = pooled(b, b.input((S0, S1, S2), FLOAT32), 32)
+    schedule = fuse(b.graph(result), targets=lambda device: GPU)
+    (item,) = (item for item in schedule.items if isinstance(item, RunKernel))
+    numbers = zip(item.kernel.numbers, item.numbers, strict=True)
+    known = {n.symbol: value.evaluate(b.hints) for n, value in numbers}
+    made = module.module_of(item.kernel, Specialisation(known, guarded=True, fitted=True))
+    fixed = {symbol for fit in made.fits if fit.low == fit.high for symbol in fit.value.symbols}
+    every = {n.symbol for n in item.kernel.numbers} - item.kernel.extent.symbols
+    if kind == "windows of pictures":
+        assert fixed == every and len(fixed) > 2
+    elif kind == "gates":
+        assert fixed and fixed < every
+    else:
+        assert not fixed
+
+
 def test_long_code_is_fitted_but_not_written_twice():
     kernel = k.pointwise([FLOAT32], k.apply("sin", k.load("x0", k.I)))
     known = {number.symbol: 1 << 24 for number in kernel.numbers}
