@@ -183,6 +183,26 @@ def the_object_stays_what_it_was(compiled):
     yield f(torch.ones(1, 2)), made(torch.ones(1, 2))
 
 
+@trap(traces=4, hits=4)
+def text_that_is_none(compiled):
+    class Told:
+        def __init__(self, number):
+            self.number = number
+
+        def __format__(self, spec):
+            return spec if self.number > 1 else self.number
+
+    @compiled
+    def f(x, told):
+        try:
+            return x * 2, f"{told:>3}", format(told)
+        except TypeError as error:
+            return x + 1, str(error)
+
+    for number in (0, 0, 2, 1, 3, 0, 2, 0):
+        yield f(torch.ones(2) + number, Told(number))
+
+
 @TABLE.parametrize()
 def test_types_are_eagers(trap: Trap) -> None:
     hold(trap)

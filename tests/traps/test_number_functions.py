@@ -274,6 +274,46 @@ def an_error_at_a_later_call(compiled):
         yield outcome(f, ones(2), k)
 
 
+UNUSED = {
+    "divided": lambda k: 1 / k,
+    "floored": lambda k: 1 // k,
+    "left over": lambda k: 1 % k,
+    "a remainder": lambda k: math.fmod(k, 2),
+    "a root": math.sqrt,
+    "a logarithm": math.log,
+    "to a base": lambda k: math.log(2, k),
+    "grown": math.exp,
+    "an angle": math.acos,
+    "a wave": math.sin,
+    "a power": lambda k: k**200,
+    "of a root": lambda k: abs(1 / math.sqrt(k) - 1),
+    "a small one": lambda k: math.sqrt(k + 1.0) * 2 + math.log1p(k),
+}
+
+
+def _errors_of_what_nobody_uses(ask: Any) -> Any:
+    def program(compiled):
+        @compiled
+        def f(x, k):
+            try:
+                ask(k)
+            except (ArithmeticError, ValueError) as error:
+                return x - 1, str(error)
+            else:
+                return x * 2, ""
+
+        for k in (0.5, 0.75, 0.0, -3.0, 800.0, 1.0, math.inf, 2.5, math.nan, 0.25, -0.5, 0.125):
+            yield f(ones(2), k)
+
+    return program
+
+
+for _name, _ask in UNUSED.items():
+    _program = _errors_of_what_nobody_uses(_ask)
+    _program.__name__ = f"{_name}, and not used"
+    trap(traces=9, hits=3)(_program)
+
+
 @TABLE.parametrize()
 def test_functions_of_numbers_do_not_recompile(trap: Trap) -> None:
     hold(trap)

@@ -37,6 +37,7 @@ from framefuse.capture.run import interpreter
 from framefuse.errors import Reason
 from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.native_warnings import Hearing
+from framefuse.ir.nested import numbers_in
 from framefuse.ir.own_class import is_a
 from framefuse.ir.source import Line, written_at
 from framefuse.ir.stops import reason
@@ -446,6 +447,8 @@ class _Run:
         if not recorder.alive:
             return None
         relations = recorder.relations
+        calls = [(call.args, call.kwargs) for call in recorder.calls]
+        relations.settle_errors(numbers_in((calls, result, [(each.target, each.key, each.value) for each in effects])))
         return Trace(
             name=self.name,
             line=self.line,

@@ -581,6 +581,8 @@ C_FUNCTIONS = (
     "exp", "expm1", "log", "log1p", "log2", "log10",
 )  # fmt: skip
 REAL_OPS |= {name: getattr(math, name) for name in C_FUNCTIONS}
+# Those that raise for no numbers.
+TOTAL_OPS = frozenset("symbol int bits const add sub mul neg abs min max float32 atan2 copysign atan tanh".split())
 ROUNDINGS: dict[str, Callable[[float], int]] = {
     "trunc": math.trunc, "floor": math.floor, "ceil": math.ceil, "round": round,
 }  # fmt: skip

@@ -14,7 +14,7 @@ from typing import SupportsIndex
 
 from framefuse.capture.facts.owner import Owner
 from framefuse.capture.facts.texts import Text, bare_text, text
-from framefuse.ir.numbers import Expr, Real, Whole, constant_real, expr, is_large, maximum, minimum
+from framefuse.ir.numbers import TOTAL_OPS, Expr, Real, Whole, constant_real, expr, is_large, maximum, minimum
 from framefuse.ir.trace import Build
 from framefuse.ir.values import Function, Value
 
@@ -223,6 +223,8 @@ def floating(value: float, form: Real, owner: Owner) -> float:
     """``value`` carrying ``form``; a plain float when nobody records."""
     if not owner.alive:
         return value
+    if form.op not in TOTAL_OPS:
+        owner.note_fallible(form)
     tracked = Float(value)
     tracked.__dict__["real"] = owner.short(form)
     tracked.owner = owner

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Protocol
 
@@ -43,6 +45,7 @@ class Relations:
         self.stated: dict[tuple[str, Expr, Expr], Relation] = {}
         self.comparisons: dict[tuple[str, Real, Real], RealRelation] = {}
         self.definitions: dict[Whole | Real, Symbol | str] = {}
+        self.fallible: dict[Real, Line | None] = {}  # floats that raise for other numbers, and where they are computed
         self.volatile_names: set[Symbol | str] = set()  # of values that come out of a break
         self.data_symbols: set[Symbol] = set()  # of numbers that are known only while the trace runs
         self.element_symbols: set[Symbol] = set()  # those among them that are read from tensors
@@ -135,6 +138,26 @@ class Relations:
         """
         self.host.asked_during_run([symbol for symbol in symbols if symbol in self.element_symbols], detail)
 
+    def note_fallible(self, real: Real) -> None:
+        """The program computed a float, which raises for other numbers."""
+        if real not in self.fallible:
+            self.fallible[real] = self.host.placed()
+
+    def settle_errors(self, used: Iterable[Expr | Real]) -> None:
+        """Where nothing that is ``used`` computes such a float, and no fact does, a fact is to compute it: numbers for
+        which it raises are another trace's.
+        """
+        met: set[Real] = set()
+        compared = [side for fact in self.comparisons.values() for side in (fact.left, fact.right)]
+        defined = [part for whole in self.definitions for part in (whole, *whole.args)]
+        _walk([*used, *compared, *defined], met)
+        for real, line in reversed(self.fallible.items()):
+            if real not in met and real.symbols.isdisjoint(self.data_symbols):
+                least = constant_real(-math.inf)  # which no float is below
+                relation = RealRelation("<", real, least, False, str(line) if line is not None else "", line)
+                self.comparisons["<", real, least] = relation
+                _walk([real], met)
+
     def derive(self, whole: Whole, value: int) -> Symbol | None:
         """A symbol for a number that is made of others; None where a size known only during the run is among them."""
         try:
@@ -215,3 +238,11 @@ class Relations:
         except Exception as fault:
             self.host.fault(fault)
 
+
+def _walk(waiting: list[Expr | Real | Whole], met: set[Real]) -> None:
+    """Adds to ``met`` all floats that these numbers are made of."""
+    while waiting:
+        part = waiting.pop()
+        if type(part) is Real and part not in met:
+            met.add(part)
+            waiting += [arg for arg in part.args if type(arg) is Real]

@@ -35,5 +35,5 @@ def checked(name: str, kind: type, value: Value) -> Value:
     if fits:
         return value
     value = plain_number(value)
-    asked = type(kind.__name__, (), {name: lambda self: value})
+    asked = type(kind.__name__, (), {name: lambda self, *spec: value})
     return BUILTINS[name](asked())
