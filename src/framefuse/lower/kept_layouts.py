@@ -126,7 +126,7 @@ def _strides(lo: Builder, values: Values, value: int) -> Shape | None:
     family = values.sets[values.trace.metas[value].storage]
     path, meta, root = family.paths[value], values.trace.metas[family.root], values.contents[family.root]
     if path is None:
-        return None
+        return _of_parts(lo, values, value)
     place = values.inputs.get(family.root)
     if place is not None:
         own = next(node for node in lo.nodes if node.op == "input" and node.attr("index") == place)
@@ -137,6 +137,15 @@ def _strides(lo: Builder, values: Values, value: int) -> Shape | None:
     for axis in unclear(meta.sizes, meta.strides):
         _agree(lo, root.shape[axis], ONE)
     return through(lo, path, root.shape, dense_strides(root.shape, order))
+
+
+def _of_parts(lo: Builder, values: Values, value: int) -> Shape | None:
+    """The strides of complex numbers that are seen as pairs of their parts."""
+    made = next((call for call in values.trace.calls if call.result == Ref(value)), None)
+    if made is None or made.name != "view_as_real" or not isinstance(made.args[0], Ref):
+        return None
+    behind = _strides(lo, values, made.args[0].value)
+    return None if behind is None else (*(stride * 2 for stride in behind), ONE)
 
 
 def through(lo: Builder, path: Sequence[Node], shape: Shape, strides: Shape) -> Shape | None:

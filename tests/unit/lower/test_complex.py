@@ -225,3 +225,25 @@ def test_what_lies_otherwise_is_moved_by_kernels(dtype: torch.dtype) -> None:
         mine, eager = fast(z), program(z)
         assert torch.equal(mine, eager) and mine.stride() == eager.stride()
     assert fast.hits >= 4
+
+
+def test_pairs_of_parts_in_another_shape_fix_no_sizes():
+    """Where they lie follows from where the complex numbers do, whoever sees the result."""
+
+    def rotated(x, turns):
+        numbers = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2)) * turns
+        return torch.view_as_real(numbers).flatten(3), torch.view_as_real(turns * 2).reshape(*turns.shape[:-1], -1)
+
+    fast = framefuse.compile(rotated)
+    for batch, length in ((2, 16), (2, 16), (2, 17), (3, 5), (4, 40)):
+        x, turns = torch.randn(batch, length, 4, 32), torch.randn(length, 1, 16, dtype=torch.complex64)
+        for mine, other in zip(fast(x, turns), rotated(x, turns), strict=True):
+            assert mine.stride() == other.stride()
+            torch.testing.assert_close(mine, other)
+    assert fast.hits == 4
+    crossed = framefuse.compile(lambda x: torch.view_as_real(x.mT).flatten(0, 1))
+    for sizes in ((4, 6), (4, 6), (5, 7), (1, 6), (4, 1)):
+        x = torch.randn(sizes, dtype=torch.complex64)
+        mine, other = crossed(x), torch.view_as_real(x.mT).flatten(0, 1)
+        assert mine.stride() == other.stride() and torch.equal(mine, other)
+        assert (mine.data_ptr() == x.data_ptr()) is (other.data_ptr() == x.data_ptr())
