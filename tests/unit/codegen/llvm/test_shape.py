@@ -16,11 +16,11 @@ from framefuse.ir.numbers import expr
 AVX2 = replace(REFERENCE, vector_bytes=32, masked_bytes=4, stores_masked=False)
 
 
-def shape(*ops, repeated, dtype=FLOAT32, target=REFERENCE):
+def shape(*ops, repeated, dtype=FLOAT32, target=REFERENCE, step=1):
     value = load("x", I, dtype)
     for op in ops:
         value = apply(op, value)
-    loop = Loop(I, expr(N), (Store("out", expr(I), value),), LoopKind.VECTOR)
+    loop = Loop(I, expr(N), (Store("out", expr(I) * step, value),), LoopKind.VECTOR)
     return vector_shape(loop, target, repeated)
 
 
@@ -48,6 +48,27 @@ def test_small_elements_that_the_machine_cannot_mask_end_in_single_vectors():
 def test_masked_stores_that_take_long_are_left_out_of_light_loops():
     assert shape("neg", repeated=True, target=AVX2) == Shape(8, 4, main=True, masked=False, singles=True)
     assert shape("tanh", repeated=True, target=AVX2).masked
+
+
+def test_short_rows_of_elements_that_are_written_apart_end_in_single_vectors():
+    """Lanes that may be off write one by one what others write as rows."""
+    assert shape("neg", repeated=True, step=2) == Shape(16, 4, main=True, masked=True, singles=True)
+    assert not shape("neg", repeated=False, step=2).singles and not shape("neg", repeated=True).singles
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+def test_short_rows_of_complex_numbers(dtype):
+    def program(x, y):
+        product = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2)) * y
+        return torch.view_as_real(product).flatten(-2)
+
+    for heads, columns in ((4, 16), (4, 1), (5, 7), (3, 15), (2, 17), (5, 24), (2, 31), (2, 33), (9, 64)):
+        fast = framefuse.compile(program)
+        for _ in range(3):
+            y = torch.randn(6, 1, columns, dtype=dtype)
+            x = torch.randn(3, 6, heads, 2 * columns, dtype=y.real.dtype)
+            torch.testing.assert_close(fast(x, y), program(x, y))
+        assert fast.hits == 2
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])

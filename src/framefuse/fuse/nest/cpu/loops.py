@@ -30,11 +30,18 @@ def around(
             with nest.axis(vector, LoopKind.PARALLEL_VECTOR):
                 inside()
             return top.body, extents[vector]
-        count = _shared(nest, outer, vector)
-        shared = outer[:count]
-        with nest.axis(outer[0], LoopKind.PARALLEL) if count == 1 else nest.many(shared, LoopKind.PARALLEL):
-            _serial(nest, outer[count:], lambda: _lanes(nest, vector, inside))
-        return top.body, product(extents[axis] for axis in shared)
+        return top.body, outer_loops(nest, outer, vector, lambda: _lanes(nest, vector, inside))
+
+
+def outer_loops(nest: Nest, outer: Sequence[Symbol], vector: Symbol | None, inside: Callable[[], None]) -> Expr:
+    """The loops over ``outer``, of which the outermost is parallel, around a body with the loop over ``vector``; the
+    extent of the parallel loop.
+    """
+    count = _shared(nest, outer, vector)
+    shared = outer[:count]
+    with nest.axis(outer[0], LoopKind.PARALLEL) if count == 1 else nest.many(shared, LoopKind.PARALLEL):
+        _serial(nest, outer[count:], inside)
+    return product(nest.loops.extents[axis] for axis in shared)
 
 
 def _serial(nest: Nest, axes: Sequence[Symbol], inside: Callable[[], None]) -> None:

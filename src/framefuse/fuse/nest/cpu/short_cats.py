@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 from framefuse.fuse.addressing.ranges import ONE, ZERO
+from framefuse.fuse.nest.cpu.loops import outer_loops
 from framefuse.fuse.nest.cpu.pieces import pieces
 from framefuse.fuse.nest.nest import Nest
 from framefuse.fuse.nest.piece import Piece
@@ -14,7 +15,7 @@ from framefuse.fuse.nest.stores import stores_last
 from framefuse.ir import costs
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.loops import Index, Let, Loop, LoopKind, Statement
-from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product
+from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum
 
 Split = tuple[Sequence[Symbol], Symbol, Sequence[Symbol], Sequence[Symbol]]
 
@@ -70,9 +71,7 @@ def by_points(nest: Nest, axes: Sequence[Symbol], inside: Callable[[], None]) ->
     with nest.scope() as top:
         nest.emitter.floor = 1
         if outer:
-            with nest.axis(outer[0], LoopKind.PARALLEL) if len(outer) == 1 else nest.many(outer, LoopKind.PARALLEL):
-                walk(ZERO, index(extents[rows]))
-            return top.body, product(extents[axis] for axis in outer)
+            return top.body, outer_loops(nest, outer, rows, lambda: walk(ZERO, index(extents[rows])))
         size, tile = costs.CPU_PIECES_TILE, nest.new_axis()
         count = ceildiv(extents[rows], size)
         with nest.loop((), tile, count, LoopKind.PARALLEL):

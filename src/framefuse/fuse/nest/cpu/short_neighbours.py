@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from framefuse.fuse.addressing.ranges import ONE, ZERO
+from framefuse.fuse.nest.cpu.loops import outer_loops
 from framefuse.fuse.nest.cpu.pieces import pieces
 from framefuse.fuse.nest.cpu.short_cats import neighbours, points
 from framefuse.fuse.nest.nest import Nest
 from framefuse.fuse.nest.piece import Piece
 from framefuse.ir import costs
 from framefuse.ir.loops import Loop, LoopKind, Statement
-from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, maximum, minimum, product
+from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, maximum, minimum
 
 
 def are_short_neighbours(nest: Nest, axes: Sequence[Symbol]) -> bool:
@@ -63,9 +64,7 @@ def by_neighbours(nest: Nest, axes: Sequence[Symbol], inside: Callable[[], None]
     with nest.scope() as top:
         nest.emitter.floor = 1
         if outer:
-            with nest.axis(outer[0], LoopKind.PARALLEL) if len(outer) == 1 else nest.many(outer, LoopKind.PARALLEL):
-                walk(ZERO, parameters.index(extents[rows]))
-            return top.body, product(extents[axis] for axis in outer)
+            return top.body, outer_loops(nest, outer, rows, lambda: walk(ZERO, parameters.index(extents[rows])))
         size, tile = costs.CPU_PIECES_TILE, nest.new_axis()
         tiles = ceildiv(extents[rows], size)
         with nest.loop((), tile, tiles, LoopKind.PARALLEL):
