@@ -35,6 +35,7 @@ from framefuse.lower import (  # noqa: F401  importing a family registers its ru
     replaced,
     scans,
     scatter,
+    spectral_shapes,
     stepped,
     views,
 )

@@ -20,7 +20,7 @@ SAME = (
     "index_copy", "index_fill", "index_put", "bernoulli", "rand_like", "randn_like", "randint_like",
     "empty_like", "renorm", "i0", "bucketize", "msort", "put",
     "matrix_exp", "special.i0e", "special.i1", "special.i1e", "special.ndtr", "special.ndtri", "special.entr",
-    "local_response_norm",
+    "local_response_norm", "index_reduce", "linalg.householder_product",
 )  # fmt: skip
 # Calls that give two tensors of their first operand's shape.
 PAIRS = ("sort",)
@@ -197,6 +197,40 @@ def embedding_bag(
         raise Unsupported("a table that is written, or no bags")
     bags = input.shape[0] if offsets is None else offsets.shape[0] - (1 if include_last_offset else 0)
     return Shapes(((bags, weight.shape[1]),))
+
+
+@rule("F.affine_grid")
+def affine_grid(lo: Lowering, theta: Node, size: Value, align_corners: bool | None = None) -> Shapes:
+    batch, _, *sides = lo.shape_of(*size)
+    return Shapes(((lo.same_size(batch, theta.shape[0], "a grid for each picture"), *sides, expr(len(sides))),))
+
+
+@rule("F.bilinear")
+def bilinear(lo: Lowering, input1: Node, input2: Node, weight: Node, bias: Value = None) -> Shapes:
+    pairs = zip(input1.shape[:-1], input2.shape[:-1], strict=True)
+    return Shapes(((*(lo.same_size(one, two, "pairs of rows") for one, two in pairs), weight.shape[0]),))
+
+
+@rule("vander", "linalg.vander")
+def vander(lo: Lowering, x: Node, N: Value = None, increasing: bool = False, *, out: Value = None) -> Shapes:
+    return Shapes(((*x.shape, x.shape[-1] if N is None else expr(N)),))
+
+
+@rule("isin")
+def isin(lo: Lowering, elements: Value, test_elements: Value, **options: Value) -> Shapes:
+    return Shapes((elements.shape if isinstance(elements, Node) else (),))
+
+
+@rule("nonzero_static")
+def nonzero_static(lo: Lowering, input: Node, *, size: Value, fill_value: Value = -1, out: Value = None) -> Shapes:
+    return Shapes(((expr(size), expr(len(input.shape))),))
+
+
+@rule("histogram")
+def histogram(lo: Lowering, input: Node, bins: Value, **options: Value) -> Shapes:
+    if isinstance(bins, Node):
+        return Shapes(((bins.shape[0] - 1,), bins.shape))
+    return Shapes(((expr(bins),), (expr(bins) + 1,)))
 
 
 @rule("stft")

@@ -58,6 +58,34 @@ def qr(lo: Lowering, A: Node, mode: str = "reduced", *, out: Value = None) -> Sh
     return Shapes(((*batch, m, between), (*batch, between, n)))
 
 
+@rule("linalg.lu_factor")
+def lu_factor(lo: Lowering, A: Node, *, pivot: bool = True, out: Value = None) -> Shapes:
+    return Shapes((A.shape, (*A.shape[:-2], _less(lo, *A.shape[-2:]))))
+
+
+@rule("linalg.lu_factor_ex")
+def lu_factor_ex(
+    lo: Lowering, A: Node, *, pivot: bool = True, check_errors: bool = False, out: Value = None
+) -> Shapes:
+    return Shapes((A.shape, (*A.shape[:-2], _less(lo, *A.shape[-2:])), A.shape[:-2]))
+
+
+@rule("linalg.lu")
+def lu(lo: Lowering, A: Node, *, pivot: bool = True, out: Value = None) -> Shapes:
+    *batch, m, n = A.shape
+    if not pivot:
+        raise Unsupported("no permutation")
+    between = _less(lo, m, n)
+    return Shapes(((*batch, m, m), (*batch, m, between), (*batch, between, n)))
+
+
+@rule("linalg.lu_solve")
+def lu_solve(
+    lo: Lowering, LU: Node, pivots: Node, B: Node, *, left: bool = True, adjoint: bool = False, out: Value = None
+) -> Shapes:
+    return Shapes(((*lo.broadcast(LU.shape[:-2], B.shape[:-2]), *B.shape[-2:]),))
+
+
 @rule("linalg.eigh", "linalg.eig")
 def eigenvectors(lo: Lowering, A: Node, UPLO: str = "L", *, out: Value = None) -> Shapes:
     return Shapes((A.shape[:-1], A.shape))

@@ -6,6 +6,7 @@ import operator
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 import torch
@@ -14,6 +15,7 @@ from framefuse.ir import elements
 from framefuse.ir.builder import Shape
 from framefuse.ir.collectives import Started
 from framefuse.ir.graph import Node
+from framefuse.ir.native_warnings import Telling
 from framefuse.ir.numbers import Expr
 from framefuse.ir.values import Value
 
@@ -55,6 +57,7 @@ NAMESPACES: dict[str, Value] = {
     "nn": torch._C._nn,
     "special": torch.special,
     "linalg": torch.linalg,
+    "fft": torch.fft,
     "elements": elements,
 }
 PLAIN = ("torch", "Tensor", "F", "nn")
@@ -124,7 +127,10 @@ def rule(*names: str) -> Callable[[R], R]:
 
 
 def find(target: Value) -> Rule | None:
-    """The rule of a recorded call's target, or None."""
+    """The rule of a recorded call's target, or None; of one that warned in C, which torch is to call, its sizes."""
+    if isinstance(target, Telling):
+        found = find(target.target)
+        return None if found is None else partial(_sizes, found)
     try:
         entry = _BY_TARGET.get(target)
     except TypeError:  # a target that cannot be hashed is no function of torch
@@ -132,6 +138,13 @@ def find(target: Value) -> Rule | None:
     if entry is None and isinstance(target, OVERLOADS):
         entry = _of_operator(target)
     return entry.function if entry is not None else None
+
+
+def _sizes(rule: Rule, *args: Value, **kwargs: Value) -> Shapes:
+    result = rule(*args, **kwargs)
+    if not isinstance(result, Shapes):
+        raise Unsupported("a warning")
+    return result
 
 
 def _of_operator(target: Value) -> Entry | None:

@@ -153,7 +153,41 @@ def of_sound(x):
     return (seen.abs() ** 2).flatten(1).amax(1), other.abs().reshape(-1) * 2, third.reshape(x.shape[0], -1) + 1
 
 
-@pytest.mark.parametrize("function", [of_points, of_bags, of_sound])
+def of_waves(x):
+    """Each transform by its own sizes and by others."""
+    count = x.shape[2]
+    lines = torch.fft.rfft(x, n=20), torch.fft.rfft(x), torch.fft.fft(x, dim=2), torch.fft.ifft(x, count * 2, 1)
+    back = torch.fft.irfft(lines[1]), torch.fft.irfft(lines[1], n=x.shape[-1]), torch.fft.hfft(x, dim=2)
+    wide = torch.fft.rfft2(x), torch.fft.irfft2(lines[1], (-1, 7)), torch.fft.rfftn(x, (count, 6)), torch.fft.fftn(x)
+    other = torch.fft.fftshift(x), torch.fft.ihfft(x, dim=-2), torch.fft.irfftn(lines[0], dim=(0, 2)), torch.fft.fft2(x)
+    return [y.abs().reshape(-1) * 2 for y in (*lines, *back, *wide, *other)]
+
+
+def of_sound_again(x):
+    sound, window = x.flatten(1), torch.hann_window(16)
+    seen = torch.stft(sound, 16, 4, window=window, return_complex=True)
+    plain = torch.ones(15)
+    odd = torch.stft(sound[0], 15, 3, window=plain, return_complex=True)
+    again = torch.istft(seen, 16, 4, window=window), torch.istft(seen, 16, 4, window=window, length=30)
+    return [y.reshape(1, -1) * 2 for y in (*again, torch.istft(odd, 15, 3, window=plain))]
+
+
+def of_single_calls(x):
+    count, places = x.shape[2], torch.arange(x.shape[2])
+    grid = F.affine_grid(x[:, 0, :2, :3], (x.shape[0], 3, count, 5), align_corners=False)
+    most = x[0, 0].index_reduce(0, places, x[0, 0] * 2, "amax").reshape(-1) * 2
+    powers = torch.vander(x[0, 0, 0]).view(-1) * 2, torch.vander(x[0, 0, 0], N=3).flatten() + 1
+    inside = torch.isin(places, torch.tensor([1, 3])).view(-1, 1) * x[0, 0]
+    square = x @ x.mT + 3 * torch.eye(count)
+    factor, pivots = torch.linalg.lu_factor(square)
+    solved = torch.linalg.lu_solve(factor, pivots, x).reshape(-1) * 2
+    mixed = F.bilinear(x[0, 0], x[0, 1], x.new_ones(3, x.shape[3], x.shape[3])).view(-1) * 2
+    found = torch.nonzero_static(x[0, 0] > 0, size=3).view(-1) + 1, torch.histogram(x, 5)[0].view(5, 1) * 2
+    return grid.view(-1) * 2, most, *powers, inside, factor.reshape(-1) * 2, pivots.view(-1) + 1, solved, mixed, *found
+
+
+@pytest.mark.filterwarnings("ignore:index_reduce.. is in beta")
+@pytest.mark.parametrize("function", [of_points, of_bags, of_sound, of_waves, of_sound_again, of_single_calls])
 def test_what_is_behind_a_call_knows_its_sizes(function):
     fast = framefuse.compile(function, fullgraph=True)
     for sizes in ((1, 3, 8, 9), (2, 3, 8, 9), (2, 4, 11, 7), (3, 2, 5, 12)):
