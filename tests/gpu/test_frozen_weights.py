@@ -71,12 +71,13 @@ def compared(fast, model, x, share):
         assert (one.double() - true).abs().max() <= 2 * own + share * true.abs().max()
 
 
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 @pytest.mark.parametrize("casts", [False, True])
 @pytest.mark.parametrize("name", NETS)
 @pytest.mark.filterwarnings("ignore:.*autocast")
-def test_values_after_changes(name, casts):
+def test_values_after_changes(name, casts, mode):
     model, inputs = made(name)
-    fast = framefuse.compile(model, options={"freeze": True})
+    fast = framefuse.compile(model, mode=mode, options={"freeze": True})
     share = 1e-2 if casts else 1e-4
 
     def steps(batch):
@@ -101,3 +102,21 @@ def test_values_after_changes(name, casts):
         steps(4)
     graphs = framefuse.explain(fast).graphs
     assert any(graph.derived is not None and graph.derived.spared > 4 for graph in graphs)
+
+
+def test_graphs_are_replayed_over_what_is_kept():
+    """Weights that change are derived where they lay: no graph is captured once more."""
+    model, inputs = made("pictures")
+    fast = framefuse.compile(model, mode="reduce-overhead", options={"freeze": True})
+    x = inputs(4)
+    with torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        for _ in range(6):
+            compared(fast, model, x, 1e-4)
+        before = framefuse.explain(fast).graphs[0].replays
+        for _ in range(6):
+            model.wide.weight.mul_(1.1)
+            compared(fast, model, x, 1e-4)
+    after = framefuse.explain(fast).graphs[0]
+    assert after.derived.times == 7
+    if DEVICE == "cuda":
+        assert before.graphs == after.replays.graphs == 1, after.replays.why

@@ -21,7 +21,7 @@ def fixed_inputs(trace: Trace, bound: Arguments | None, options: Options) -> Map
     """The numbers of the inputs that are parameters and buffers of modules, each with whether the counter beside it
     tells when it moves; none where nothing is to be kept. ``bound`` are the values of the recorded call.
     """
-    if not options.freeze or options.graphs or options.exact:
+    if not options.freeze or options.exact:
         return {}
     found: dict[int, bool] = {}
     for number, given in enumerate(trace.assumptions.inputs):

@@ -403,7 +403,7 @@ def _assemble(
 ) -> Plan:
     whole_kernels.hold(trace, code.schedule)
     numbers = guards.program.numbers
-    keep = partial(keeping, compute=computed) if options.freeze else None
+    keep = partial(keeping, compute=computed, still=options.graphs) if options.freeze else None
     plan = assemble(
         trace, code.schedule, code.kernels, guards.number_of, numbers, guards.register_of, derivatives, keep
     )

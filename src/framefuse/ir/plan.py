@@ -231,14 +231,16 @@ class Captures(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The first ``steps`` of a plan, which a device can be asked to repeat at once: all they do happens on it.
+    """The first ``steps`` of a plan but for its ``lead``, the very first, which run in each call: a device can be asked
+    to repeat the others at once, as all they do happens on it.
 
     ``host`` are those among them that a repetition leaves out: they let go of tensors and count versions, on each call.
-    ``inputs`` are the input slots that the others read, ``written`` those of them that they write, ``outs`` the slots
-    that later steps and the result read, ``numbers`` the number slots that a repetition takes as they were.
-    ``captures`` is asked where nothing that was captured fits a run.
+    ``inputs`` are the slots that the others read, inputs of the plan or what the lead gives, ``written`` those of them
+    that they write, ``outs`` the slots that later steps and the result read, ``numbers`` the number slots that a
+    repetition takes as they were. ``captures`` is asked where nothing that was captured fits a run.
     """
 
+    lead: int
     steps: int
     host: tuple[int, ...]
     inputs: tuple[int, ...]

@@ -28,8 +28,9 @@ static int read_host(PyObject *source, Region *region)
 
 static int read_region(PlanProgram *plan, PyObject *source, Region *region)
 {
-    if (field_int(source, "steps", 1, plan->step_count + 1, &region->steps) < 0 || read_host(source, region) < 0
-        || field_indices(source, "inputs", plan->input_count, &region->inputs, &region->input_count) < 0
+    if (field_int(source, "steps", 1, plan->step_count + 1, &region->steps) < 0
+        || field_int(source, "lead", 0, region->steps, &region->lead) < 0 || read_host(source, region) < 0
+        || field_indices(source, "inputs", plan->slot_count, &region->inputs, &region->input_count) < 0
         || field_indices(source, "outs", plan->slot_count, &region->outs, &region->out_count) < 0
         || field_indices(source, "numbers", plan->count, &region->numbers, &region->number_count) < 0)
         return -1;
@@ -124,7 +125,7 @@ static int take(PlanProgram *plan, Frame *frame, PyObject *result)
         }
     }
     Py_DECREF(result);
-    for (int32_t i = 0; i < region->steps; i++) {
+    for (int32_t i = region->lead; i < region->steps; i++) {
         const Step *step = &plan->steps[i];
         if (!region->host[i])
             continue;
@@ -253,7 +254,7 @@ PyObject *region_steps_py(PlanProgram *plan, PyObject *args)
     char **buffers = PyMem_Malloc(((size_t)plan->buffer_room + 1) * sizeof *buffers);
     if (buffers && frame_make(plan, &frame)) {
         int status = lend(plan, &frame, inputs, state);
-        for (int32_t i = 0; status == 0 && i < region->steps; i++)
+        for (int32_t i = region->lead; status == 0 && i < region->steps; i++)
             if (!region->host[i] || plan->steps[i].kind == STEP_RELEASE)
                 status = step_run(plan, &frame, &plan->steps[i], buffers);
         outs = status == 0 ? outs_of(region, &frame) : NULL;

@@ -17,7 +17,8 @@ typedef struct {
 } Captured;
 
 typedef struct {
-    int32_t steps; /* the first of the plan */
+    int32_t lead;  /* the first steps of the plan, which run in each call before it */
+    int32_t steps; /* the plan's first, these included */
     bool *host;    /* owned: of each, whether it is run beside a replay as well */
     int32_t *inputs, input_count, *outs, out_count, *numbers, number_count; /* owned */
     PyObject *captures;                                                     /* owned: decides what is captured */

@@ -13,17 +13,10 @@
 #include "torch_abi.h"
 
 /* `labels` are the steps' names for a profiler, or NULL. */
-static inline int every_step(PlanProgram *plan, Frame *frame, char **buffers, PyObject *labels)
+static inline int some_steps(PlanProgram *plan, Frame *frame, char **buffers, PyObject *labels, int32_t from,
+                             int32_t to)
 {
-    const Step *step = plan->steps, *end = step + plan->step_count;
-    int region = plan->region ? region_run(plan, frame) : REGION_PLAIN;
-    if (UNLIKELY(region < 0))
-        return -1;
-    if (region == REGION_DONE)
-        step += plan->region->steps;
-    else if (UNLIKELY(memory_begin(plan, frame) < 0))
-        return -1;
-    for (; step < end; step++) {
+    for (const Step *step = plan->steps + from, *end = plan->steps + to; step < end; step++) {
         PyObject *range = labels ? profile_enter(labels, step - plan->steps) : NULL;
         int status = step_run(plan, frame, step, buffers);
         if (range)
@@ -32,6 +25,24 @@ static inline int every_step(PlanProgram *plan, Frame *frame, char **buffers, Py
             return -1;
     }
     return 0;
+}
+
+static inline int every_step(PlanProgram *plan, Frame *frame, char **buffers, PyObject *labels)
+{
+    int32_t done = 0;
+    if (plan->region) {
+        done = plan->region->lead;
+        if (UNLIKELY(some_steps(plan, frame, buffers, labels, 0, done) < 0))
+            return -1;
+        int region = region_run(plan, frame);
+        if (UNLIKELY(region < 0))
+            return -1;
+        if (region == REGION_DONE)
+            return some_steps(plan, frame, buffers, labels, plan->region->steps, plan->step_count);
+    }
+    if (UNLIKELY(memory_begin(plan, frame) < 0))
+        return -1;
+    return some_steps(plan, frame, buffers, labels, done, plan->step_count);
 }
 
 static int run_steps(PlanProgram *plan, Frame *frame, char **buffers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -56,11 +57,14 @@ class Account:
 
 class Kept:
     """``values(parents)`` are what ``compute`` gives for them. They are computed again when a parent or one of the
-    ``witnesses`` was written to, as versions count, or lies elsewhere; what no version counts is not seen.
+    ``witnesses`` was written to, as versions count, or lies elsewhere; what no version counts is not seen. Those that
+    lie ``still`` are written where they lay, as captured graphs read them there.
     """
 
-    def __init__(self, compute: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]) -> None:
-        self._compute = compute
+    def __init__(
+        self, compute: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]], still: bool = False
+    ) -> None:
+        self._compute, self._still = compute, still
         self._families: dict[tuple[int, int], Family] = {}  # by the first and the last parent
         self.account = Account()
         _kept.add(self)
@@ -76,13 +80,19 @@ class Kept:
 
     def _derived(self, parents: Tensors, witnesses: Tensors, marks: bytes) -> Tensors:
         start = time.perf_counter()
+        ends, families = (id(parents[0]), id(parents[-1])), self._families
+        on_gpu = any(parent.is_cuda for parent in parents)
+        captured = on_gpu and torch.cuda.is_current_stream_capturing()
         with torch.inference_mode(False), torch.no_grad():
             values = tuple(self._compute(parents))
-            if any(value.is_cuda for value in values) and not torch.cuda.is_current_stream_capturing():
+            if captured:
+                return values  # nothing was computed yet
+            if self._still and (before := families.get(ends)) is not None:
+                values = _in_place(values, before, parents)
+            if on_gpu:
                 torch.cuda.current_stream().synchronize()  # another stream may read them next
         self.account.computed += 1
         self.account.seconds += time.perf_counter() - start
-        ends, families = (id(parents[0]), id(parents[-1])), self._families
         forget = functools.partial(_forget, weakref.ref(self), ends)
         families.pop(ends, None)
         while len(families) >= MOST:
@@ -108,6 +118,25 @@ class Kept:
         return sum(value.numel() * value.element_size() for value in every)
 
 
+def _in_place(values: Tensors, before: Family, parents: Tensors) -> Tensors:
+    """The values in the memory of those ``before``, where these lie alike and in memory of their own."""
+    others = {storage.data_ptr() for storage in before.storages} | {p.untyped_storage().data_ptr() for p in parents}
+    for value, old in itertools.zip_longest(values, before.values):
+        if value is None or old is None or old.untyped_storage().data_ptr() in others or not _lies_alike(value, old):
+            return values
+    for device in {value.device for value in values if value.is_cuda}:
+        torch.cuda.synchronize(device)  # what runs on any stream has read them
+    for value, old in zip(values, before.values, strict=True):
+        old.copy_(value)
+    return before.values
+
+
+def _lies_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    alike = one.shape == other.shape and one.stride() == other.stride()
+    dense = torch.ops.aten.is_non_overlapping_and_dense.default(other)
+    return alike and dense and one.dtype is other.dtype and one.device == other.device
+
+
 def _forget(owner: weakref.ref[Kept], ends: tuple[int, int], _: weakref.ref[torch.Tensor]) -> None:
     kept = owner()
     if kept is not None:
@@ -117,8 +146,8 @@ def _forget(owner: weakref.ref[Kept], ends: tuple[int, int], _: weakref.ref[torc
 class DerivedCall:
     """The call of a plan that gives what a ``target`` derives from its operands."""
 
-    def __init__(self, target: Derived, compute: Compute) -> None:
-        self.kept = Kept(compute(target.graph))
+    def __init__(self, target: Derived, compute: Compute, still: bool) -> None:
+        self.kept = Kept(compute(target.graph), still)
 
     def __call__(self, parents: Tensors, witnesses: Tensors) -> Tensors:
         return self.kept.values(parents, witnesses)
@@ -177,13 +206,15 @@ def _shown_strides(picture: torch.Tensor, sizes: Sequence[int]) -> tuple[int, ..
     return torch.empty(sizes, device="meta", memory_format=layout).stride()
 
 
-def keeping(target: Value, inputs: Sequence[Input], compute: Compute) -> tuple[Value, tuple[tuple[Source, ...], ...]]:
-    """The target of a call of a plan, where it derives something as what keeps that, and further arguments of such a
-    call: the places of the counters beside those of the ``inputs`` that are its witnesses.
+def keeping(
+    target: Value, inputs: Sequence[Input], compute: Compute, still: bool = False
+) -> tuple[Value, tuple[tuple[Source, ...], ...]]:
+    """The target of a call of a plan, where it derives something as what keeps that (``still``: where it lies), and
+    further arguments of such a call: the places of the counters beside those of the ``inputs`` that are its witnesses.
     """
     kept: DerivedCall | PackedCall
     if isinstance(target, Derived):
-        kept = DerivedCall(target, compute)
+        kept = DerivedCall(target, compute, still)
     elif isinstance(target, Packed):
         kept = PackedCall(target, compute)
     else:

@@ -26,6 +26,7 @@ from framefuse.ir.plan import (
 )
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.values import Value
+from framefuse.runtime.kept_values import DerivedCall, PackedCall
 from framefuse.runtime.written_inputs import refuse_unwritable
 
 # What a call does to the objects, beside the work of the device.
@@ -153,6 +154,8 @@ class _Reader:
             raise Refused(f"{step.name} does more than compute")
         if TABLE[step.name].generator:
             raise Refused(f"{step.name} concerns a generator, which a repetition leaves as it is")
+        if isinstance(step.function, (DerivedCall, PackedCall)):
+            raise Refused(f"{step.name} compares weights in each call")
         if getattr(step.function, "tape", ""):
             self.tape(step)
         if not is_torchs(step.function):
@@ -202,15 +205,19 @@ def _region(plan: Plan, kind: str, captures: Callable[[Work], Captures]) -> Regi
     body, rest = plan.steps[: plan.body], plan.steps[plan.body :]
     if not body:
         raise Refused("it computes nothing")
-    host = tuple(place for place, step in enumerate(body) if _is_host(step))
+    lead = next((place for place, step in enumerate(body) if not _compares(step)), len(body))
+    given = {slot for step in body[:lead] if isinstance(step, CallStep) for _, slot in step.outs}
+    if lead == len(body):
+        raise Refused("it computes nothing but what is kept")
+    host = tuple(place for place, step in enumerate(body) if place >= lead and _is_host(step))
     reader = _Reader(plan, kind)
     for place, step in enumerate(body):
-        if place not in host:
+        if place >= lead and place not in host:
             reader.step(step)
     devices = {plan.slots[slot].device for slot in reader.slots}
     if len(devices) != 1 or next(iter(devices)).partition(":")[0] != kind:
         raise Refused(f"it works on {' and '.join(sorted(devices)) or 'nothing'}")
-    inputs = tuple(sorted(slot for slot in reader.slots if plan.slots[slot].place == "input"))
+    inputs = tuple(sorted(slot for slot in reader.slots if plan.slots[slot].place == "input" or slot in given))
     readers = Counter(_read_behind(plan, rest))
     outs = tuple(sorted(set(readers) & reader.made))
     kept = [slot for slot in _kept(rest) if readers[slot] == 1]
@@ -219,7 +226,7 @@ def _region(plan: Plan, kind: str, captures: Callable[[Work], Captures]) -> Regi
         devices.pop(),
         sum(isinstance(step, (LaunchStep, KernelStep)) for step in body),
         sum(isinstance(step, (CallStep, MatmulStep)) for step in body)
-        - sum(isinstance(body[p], CallStep) for p in host),
+        - sum(isinstance(body[p], CallStep) for p in (*range(lead), *host)),
         tuple(inputs.index(slot) for slot in plan.written),
         tuple(sorted(outs.index(slot) for slot in kept if slot in outs)),
         reader.taped,
@@ -227,6 +234,7 @@ def _region(plan: Plan, kind: str, captures: Callable[[Work], Captures]) -> Regi
         any(getattr(body[place], "function", None) is _native.saved_drop for place in host),
     )
     return Region(
+        lead=lead,
         steps=plan.body,
         host=host,
         inputs=inputs,
@@ -244,6 +252,11 @@ def _kept(rest: tuple[Step, ...]) -> Iterator[int]:
             start = step.function.before_own
             for part in step.args[start : start + step.function.own]:
                 yield from _slots_in(part)
+
+
+def _compares(step: Step) -> bool:
+    """Whether a step gives what is kept of weights that it compares in each call."""
+    return isinstance(step, CallStep) and isinstance(step.function, DerivedCall)
 
 
 def _is_host(step: Step) -> bool:

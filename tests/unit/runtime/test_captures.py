@@ -482,3 +482,63 @@ def test_explain_tells_the_price(machine):
     said = str(framefuse.explain(fast))
     assert "replayed  1 CUDA graph: " in said and "2 inputs and 2 results copied in each call" in said
     assert framefuse.explain(fast).graphs[0].replays.graphs == 1
+
+
+class Weighed(torch.nn.Module):
+    """What is computed of its weights alone can be kept."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.rows = torch.nn.Parameter(randn(8)), torch.nn.Parameter(randn(8, 8))
+        self.register_buffer("shift", randn(8))
+
+    def forward(self, x):
+        return torch.relu(x * self.scale.sin() + self.shift.exp()).softmax(-1) * self.rows.cos().sum(0)
+
+
+def change(model, way):
+    with torch.no_grad():
+        if way == "write":
+            for each in (*model.parameters(), model.shift):
+                each.add_(1)
+        elif way == "data":
+            model.scale.data = randn(8)
+        elif way == "parameter":
+            model.rows = torch.nn.Parameter(randn(8, 8))
+        elif way == "state":
+            model.load_state_dict(Weighed().state_dict())
+        else:
+            model.scale.data.mul_(2)
+            framefuse.refresh(model)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("ways", [("write", "write"), ("state", "data"), ("parameter", "write"), ("refresh", "state")])
+def test_kept_values_of_weights_are_compared_before_a_replay(machine, ways):
+    model = Weighed()
+    fast = framefuse.compile(model, mode=MODE, options={"freeze": True})
+    for way in (None, *ways):
+        if way is not None:
+            change(model, way)
+        for _ in range(6):
+            x = randn(5, 8)
+            same(fast(x), model(x))
+    region = regions(fast)[-1]
+    assert region.lead == 1 and machine.replays > 6
+    (graph,) = framefuse.explain(fast).graphs[-1:]
+    assert graph.derived.times <= 3 and graph.derived.spared > 12
+
+
+@torch.no_grad()
+def test_kept_values_that_change_where_they_lie_need_no_other_graph(machine):
+    model = Weighed()
+    fast = framefuse.compile(model, mode=MODE, options={"freeze": True})
+    x = randn(5, 8)
+    for _ in range(5):
+        fast(x)
+    before = machine.captures
+    assert before == 1
+    for _ in range(20):
+        change(model, "write")
+        same(fast(x), model(x))
+    assert machine.captures == before and machine.replays >= 20
