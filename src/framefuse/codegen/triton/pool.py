@@ -188,7 +188,7 @@ class Pool:
 
 
 def _allowed() -> int:
-    """Processes that there are cores for; those of a job's other processes on this machine have theirs."""
+    """Processes that there are idle cores for; those of a job's other processes on this machine have theirs."""
     if not Path(sys.executable or "").name.startswith("python"):
         return 0  # Python is a part of another program, which must not be started once more
     try:
@@ -197,6 +197,9 @@ def _allowed() -> int:
         cores = os.cpu_count() or 1
     with suppress(ValueError):
         cores //= max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    with suppress(AttributeError, OSError):
+        busy = os.getloadavg()[0] / (os.cpu_count() or 1)  # of all cores, of which this process may have a part
+        cores = round(cores * max(0.0, 1.0 - busy))
     return max(0, min(MOST, cores - HERE - 1))
 
 

@@ -162,8 +162,13 @@ def running(number):
 
 def test_how_many_there_may_be(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 32)
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.3, 8.0, 8.0), raising=False)
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     assert pools._allowed() == pools.MOST
+    monkeypatch.setattr(os, "getloadavg", lambda: (17.0, 1.0, 1.0), raising=False)
+    assert pools._allowed() == 6
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.3, 8.0, 8.0), raising=False)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     assert pools._allowed() == 2
     monkeypatch.setattr(sys, "executable", "/usr/bin/editor")
