@@ -71,6 +71,8 @@ def _of_points(lo: Lowering, input: Node, weight: Node, bias: Value) -> Node | N
     lead, window = input.shape[: len(input.shape) - len(weight.shape) + 1], weight.shape[1:]
     if len(lead) != 1 or input.dtype is not weight.dtype or (isinstance(bias, Node) and bias.dtype is not weight.dtype):
         return None
+    if any(node.strides is not None and node.strides[1] == ONE != node.strides[-1] for node in (input, weight)):
+        return None  # channels-last, as the gradients are to be
     for size in input.shape[2:]:
         lo.fixed(size, "pictures of one point")
     points = lo.reshape(input, (*lead, input.shape[1]))
