@@ -89,7 +89,8 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "shared_library": {"weights", "loader", "exported_program", "c_launches", "c_text"},
         "cpu_code": {"exported_program", "recording", "tails"},
         "gpu_code": {"exported_program", "own_views", "recording"},
-        "torchscript": set(),
+        "aten_functions": {"forms", "own_code"},
+        "torchscript": {"aten_functions"},
         "exporting": {
             "weights",
             "exported_program",
@@ -100,6 +101,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "cpu_code",
             "gpu_code",
             "torchscript",
+            "aten_functions",
         },
     },
     "codegen": {

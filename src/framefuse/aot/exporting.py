@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from framefuse.aot.aten_functions import as_function
 from framefuse.aot.cpu_code import cpu_code
 from framefuse.aot.exported_program import DLPACK, Given, Program
 from framefuse.aot.gpu_code import gpu_code
@@ -48,7 +49,7 @@ def export(
 ) -> Exported:
     """What :func:`framefuse.export` does, which says what these are and what is raised."""
     beside = _beside(Path(path), weights)
-    function, named = _python(f, example_inputs)
+    function, named = _python(f, example_inputs, kwargs or {})
     given = inputs_of(function, example_inputs, kwargs or {})
     examples = _examples(given.tensors)
     dynamic = _by_number(dynamic, given)
@@ -153,14 +154,23 @@ def _given(place: int, tensor: torch.Tensor, dynamic: Dynamic) -> Given:
     return Given(f"input {place}", tensor.dtype, sizes)
 
 
-def _python(f: Any, given: Sequence[Any]) -> tuple[Callable[..., Any], dict[int, str]]:
+def _python(f: Any, given: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Callable[..., Any], dict[int, str]]:
     """What is recorded, as Python code, and the names of its weights by their ids."""
     if is_script(f):
-        written, weights = as_python(f, len(given))
+        written, weights = as_python(f, len(given), kwargs)
         return written, {id(tensor): name for name, tensor in weights.items()}
     if type(f).__name__ == "ExportedProgram" and type(f).__module__.startswith("torch."):
-        f = f.module()
+        f = _called_as_functions(f.module())
     return f, _names(f)
+
+
+def _called_as_functions(module: Any) -> Any:
+    """The module of an ExportedProgram, with functions of torch where it calls operators."""
+    for node in module.graph.nodes:
+        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+            node.target = as_function(node.target)
+    module.recompile()
+    return module
 
 
 def _names(f: Callable[..., Any]) -> dict[int, str]:

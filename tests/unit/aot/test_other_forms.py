@@ -63,6 +63,57 @@ def test_other_forms_of_a_module_are_written_with_the_names_of_its_weights(form,
             torch.testing.assert_close(result, expected.detach())
 
 
+class Many(torch.nn.Module):
+    """Functions that exports make of simpler ones, or have code for, and what TorchScript has numbers for."""
+
+    def __init__(self):
+        super().__init__()
+        self.bag, self.volume = torch.nn.EmbeddingBag(20, 6, mode="mean"), torch.nn.Conv3d(1, 2, 3, padding=1)
+        self.lines = torch.nn.Bilinear(6, 6, 3)
+        self.register_buffer("window", torch.hann_window(8))
+
+    def forward(this, x: torch.Tensor, ids: torch.Tensor, lift: float = 0.5):
+        e = torch.nn.functional.normalize(this.bag(ids), dim=-1) + lift
+        best, places = torch.einsum("bd,bd->bd", e, e).topk(3, dim=1)
+        spread = torch.zeros_like(x).scatter(1, places, best).index_add(0, torch.arange(x.shape[0]), x)
+        grid = torch.stack(torch.meshgrid(torch.arange(3), torch.arange(2), indexing="ij"), -1).to(x.dtype)
+        waves = torch.stft(spread.repeat(1, 4), 8, 4, window=this.window, return_complex=True).abs()
+        if x.dtype == torch.float32:
+            spread = spread * 2
+        pooled = torch.nn.functional.adaptive_avg_pool3d(this.volume(x.view(-1, 1, 2, 3, 4)), (1, 2, 2)).flatten(1)
+        large = torch.nn.functional.interpolate(x[:, None, None], scale_factor=2.0, mode="bilinear")
+        lines = this.lines(x[:, :6], torch.nn.functional.elu(x[:, 6:12]) + 1)
+        return spread[:, 1:], places, grid, waves.mT, pooled, large, lines, torch.cdist(x, x), x.sort(1)[0][:, -2:]
+
+
+@pytest.mark.parametrize("form", ["script", "trace", "exported program"])
+def test_operators_are_the_functions_that_exports_know(form, tmp_path):
+    torch.manual_seed(0)
+    model, path = Many().eval(), tmp_path / "many.so"
+    x, ids = torch.randn(4, 24), torch.randint(0, 20, (4, 5))
+    if form == "exported program":
+        program = torch.export.export(model, (x, ids))
+    else:
+        program = torch.jit.script(model) if form == "script" else torch.jit.trace(model, (x, ids))
+    framefuse.export(program, (x, ids), path)
+    loaded, x, ids = framefuse.load(path), torch.randn(4, 24), torch.randint(0, 20, (4, 5))
+    for result, expected in zip(loaded(x, ids), model(x, ids), strict=True):
+        torch.testing.assert_close(result, expected.detach(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_script_takes_inputs_by_name(tmp_path):
+    @torch.jit.script
+    def f(x, v1: float = 2.0, other: torch.Tensor | None = None):
+        y = x * v1
+        return {"y": y if other is None else y + other}
+
+    x, other = torch.randn(3), torch.randn(3)
+    framefuse.export(f, (x,), tmp_path / "named.so", kwargs={"other": other})
+    torch.testing.assert_close(framefuse.load(tmp_path / "named.so")(other, other=x)["y"], other * 2 + x)
+    with pytest.raises(framefuse.UserError, match="the input x is missing"):
+        framefuse.export(f, (), tmp_path / "missing.so", kwargs={"other": other})
+
+
 def test_a_script_with_a_branch_on_values_is_refused(tmp_path):
     @torch.jit.script
     def f(x):
