@@ -12,9 +12,8 @@ from framefuse.ir.pairs import joined, parts
 from framefuse.ir.stops import reason
 from framefuse.ir.trace import Call, Trace, outside, refs
 from framefuse.lower.context import Lowering
-from framefuse.lower.values import Values
+from framefuse.lower.values import KEPT, Values
 
-KEPT = "kept"  # the name of ``derived`` nodes that are other contents under an unchanged history
 SHOWN = "shown"  # of those that are views which leave, as what is computed from them reads them; with their number
 OWN = "own"  # of those that moved elements into a tensor of its own: what is computed from it rests on it
 REPLACED = "replaced"  # of those to whose operand's history a write of new contents leads back, with a slope of zero

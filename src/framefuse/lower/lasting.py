@@ -12,8 +12,7 @@ from framefuse.ir.stops import reason
 from framefuse.ir.torch_calls import norm
 from framefuse.ir.trace import Call, Trace, refs
 from framefuse.lower.context import Lowering
-from framefuse.lower.gradients import KEPT
-from framefuse.lower.values import Values
+from framefuse.lower.values import KEPT, Values
 
 
 class Lasting:

@@ -32,7 +32,7 @@ from framefuse.lower.dimensions import with_dimensions
 from framefuse.lower.equal_sizes import fixed_sizes, with_equal_sizes
 from framefuse.lower.failing import failing
 from framefuse.lower.foreach import each
-from framefuse.lower.gradients import KEPT, Gradients
+from framefuse.lower.gradients import Gradients
 from framefuse.lower.kept_layouts import settle
 from framefuse.lower.lasting import Lasting
 from framefuse.lower.library import sized_by_shapes
@@ -43,7 +43,7 @@ from framefuse.lower.own_gradients import with_own_gradient
 from framefuse.lower.own_memory import computed
 from framefuse.lower.probed_shapes import Probes, probed
 from framefuse.lower.rules import OVERLOADS, Lowered, Shapes, Unsupported, find, follow, only_shapes, shapes_of
-from framefuse.lower.values import Values
+from framefuse.lower.values import KEPT, Values
 
 # What a rule may raise when a call's arguments are not what it expresses: the call is then a library call. A wrong
 # call of the rule (TypeError) or a wrong assumption in it is the same case, since the result is checked anyhow.

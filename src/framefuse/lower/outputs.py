@@ -19,9 +19,9 @@ from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, refs
 from framefuse.ir.values import Value
 from framefuse.ir.wrapped_calls import BeforeWrite, Named, Plainly, ThroughView, Turned
 from framefuse.lower.context import Lowering
-from framefuse.lower.gradients import KEPT, Gradients, peel
+from framefuse.lower.gradients import Gradients, peel
 from framefuse.lower.own_memory import Copies, computed
-from framefuse.lower.values import Values
+from framefuse.lower.values import KEPT, Values
 
 # Calls that ask another tensor for its sizes alone, and those that take the sizes.
 BY_SIZES: dict[str, Callable[..., Value]] = {

@@ -9,7 +9,7 @@ from framefuse.ir.custom_calls import NAME, CustomCall
 from framefuse.ir.graph import Attributes, Node, Path, template_of
 from framefuse.ir.strides import dense_strides
 from framefuse.ir.values import Value
-from framefuse.lower.gradients import KEPT
+from framefuse.lower.values import KEPT
 
 
 def with_own_gradient(

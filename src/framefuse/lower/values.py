@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from framefuse.errors import Stop
@@ -12,10 +13,11 @@ from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
 from framefuse.ir.strides import dense_order
 from framefuse.ir.trace import Trace, outside, refs
-from framefuse.lower.aliases import AliasSet, Inexpressible, Path, is_detached, replay, scatter
+from framefuse.lower.aliases import VIEWS, AliasSet, Inexpressible, Path, is_detached, replay, scatter
 from framefuse.lower.context import Lowering
 
 END = 1 << 60
+KEPT = "kept"  # the name of ``derived`` nodes that are other contents under an unchanged history
 Keep = Callable[[Node, Node], Node]  # new contents with the history of those that they replace
 
 
@@ -34,6 +36,7 @@ class Values:
         self.last_write: dict[int, int] = {}  # by storage: the number of the last call that counted a write
         self.last_use = _last_uses(trace)
         self.sets: dict[int, AliasSet] = {}
+        self.writes = Counter(trace.metas[value].storage for call in trace.calls for value in call.written)
 
     def define(self, value: int, contents: Node, node: Node) -> None:
         """A new value with these ``contents``; ``node`` is them with eager's history. Its place among the views of its
@@ -43,6 +46,8 @@ class Values:
         meta = self.trace.metas[value]
         known = self.sets.get(meta.storage)
         if known is None:
+            if self.writes[meta.storage]:
+                node = self.contents[value] = self._root(node)
             self.sets[meta.storage] = AliasSet(value, {value: ()}, {meta.family: node})
             return
         path, family = known.place(contents, meta.family)
@@ -63,16 +68,19 @@ class Values:
         meta = self.trace.metas[value]
         shared = self.sets[meta.storage]
         path = shared.paths[value]
-        if path is None:
+        if path is not None:
+            whole = self._whole(shared, path, meta.family, node, line)
+            if not path and self.writes[meta.storage] > 1:
+                node = whole = self._root(whole)
+            for family, before in shared.seen.items():
+                shared.seen[family] = whole if tracked and family == meta.family else keep(whole, before)
+        elif tracked or not _is_empty(node):  # one without elements changes nothing but histories
             raise _stop("a view of unknown form is written", line)
-        whole = self._whole(shared, path, meta.family, node, line)
-        for family, before in shared.seen.items():
-            shared.seen[family] = whole if tracked and family == meta.family else keep(whole, before)
         node = node if tracked else keep(node, self.contents[value])
         for other, seen in shared.paths.items():
             if seen is not None:
                 self.contents[other] = replay(self.lowering, seen, shared.seen[self.trace.metas[other].family])
-            elif self.last_use.get(other, -1) > index:
+            elif self.last_use.get(other, -1) > index and not _is_empty(self.contents[other]):
                 raise _stop("memory is written that another tensor of unknown form shares", line)
         self.contents[value] = node
         if counted:
@@ -94,6 +102,15 @@ class Values:
         except (Inexpressible, Unprovable) as error:
             raise _stop(f"a write goes through a view ({error}) that has no pure form", line) from error
 
+    def _root(self, node: Node) -> Node:
+        """The node as one of its own, where it is a view of another's: a view of it is found by what lies between."""
+        if node.op not in VIEWS:
+            return node
+        if self.lowering.differentiable and node.dtype.kind == "complex":
+            return node
+        as_own = self.lowering.derived(node, KEPT, (node,))
+        return self.lowering.detach(node) if as_own is node else as_own
+
     def is_known(self, value: int) -> bool:
         """Whether the history of the value's family is known: it is a view of a value that came before."""
         meta = self.trace.metas[value]
@@ -102,6 +119,10 @@ class Values:
     def shares(self, value: int) -> Iterator[int]:
         """The other values of the same storage, one by one: of ten thousand parts, the first often says it all."""
         return (other for other in self.sets[self.trace.metas[value].storage].paths if other != value)
+
+
+def _is_empty(node: Node) -> bool:
+    return any(size.constant == 0 for size in node.shape)
 
 
 def _last_uses(trace: Trace) -> dict[int, int]:
