@@ -287,6 +287,7 @@ UNUSED = {
     "a wave": math.sin,
     "a power": lambda k: k**200,
     "of a root": lambda k: abs(1 / math.sqrt(k) - 1),
+    "a factor": lambda k: (ones(3) * (1 / k)).sum(),
     "a small one": lambda k: math.sqrt(k + 1.0) * 2 + math.log1p(k),
 }
 

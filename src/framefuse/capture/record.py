@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
@@ -38,10 +38,11 @@ from framefuse.errors import Reason
 from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.native_warnings import Hearing
 from framefuse.ir.nested import numbers_in
+from framefuse.ir.numbers import Expr, Real
 from framefuse.ir.own_class import is_a
 from framefuse.ir.source import Line, written_at
 from framefuse.ir.stops import reason
-from framefuse.ir.trace import Build, Effect, Trace, outside
+from framefuse.ir.trace import Build, Call, Effect, Trace, outside, refs
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 
@@ -447,8 +448,7 @@ class _Run:
         if not recorder.alive:
             return None
         relations = recorder.relations
-        calls = [(call.args, call.kwargs) for call in recorder.calls]
-        relations.settle_errors(numbers_in((calls, result, [(each.target, each.key, each.value) for each in effects])))
+        relations.settle_errors(_used(recorder.calls, result, effects))
         return Trace(
             name=self.name,
             line=self.line,
@@ -475,6 +475,16 @@ class _Run:
             tied=recorder.sources.tied,
             ranges=tuple(dict.fromkeys(self.machine.ranges)),
         )
+
+
+def _used(calls: Sequence[Call], result: Value, effects: tuple[Effect, ...]) -> Iterator[Expr | Real]:
+    """The numbers that a trace gives, or that calls take whose results it gives."""
+    needed = set(outside(result, effects))
+    yield from numbers_in((result, [(effect.target, effect.key, effect.value) for effect in effects]))
+    for call in reversed(calls):
+        if call.written or call.random or not needed.isdisjoint(refs(call.result)):
+            needed.update(refs((call.args, call.kwargs)))
+            yield from numbers_in((call.args, call.kwargs))
 
 
 def _let_go(generators: list[InterpretedGenerator]) -> None:
