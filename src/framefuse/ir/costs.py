@@ -173,6 +173,10 @@ CPU_VECTOR = 64  # bytes of a vector; chosen
 # Arithmetic of a point up to which a short loop that writes elements apart is no vector loop. Measured, every second
 # element doubled in place in rows of 5 and 7: 0 0.21 and 0.29 of the speed.
 CPU_LIGHT = 0.3
+# And up to which a piece of fewer than CPU_LEAST points is no vector loop. Measured, borders of one element beside rows
+# of 7 to 58, in eager's speed: reflected 0.7 to 0.8 and 0.9 to 1.1, joined 2.3 to 3.3 and 2.8 to 3.7; below a gelu 1.2
+# and 0.8.
+CPU_SINGLE = 0.1
 CPU_MANY = 8  # turns of a loop that share well between threads; chosen
 # Measured, float32 in 257 rows of 101 columns, in the speed of torch.cat: 5 to 10 pieces side by side 0.06 to 0.16 with
 # 3, 1.0 to 1.2 with 15; below each other, as one loop, 0.9 to 1.3. The time to compile does not grow that way.

@@ -56,9 +56,12 @@ def _lanes(nest: Nest, vector: Symbol | None, inside: Callable[[], None]) -> Non
     if vector is None:
         inside()
         return
-    kind = LoopKind.SERIAL if _are_few_apart(nest, vector) else LoopKind.VECTOR
-    for piece in pieces(nest, vector):
-        symbol = nest.new_axis()
+    apart, found = _are_few_apart(nest, vector), pieces(nest, vector)
+    single = len(found) > 1 and _work(nest) <= costs.CPU_SINGLE
+    for piece in found:
+        count, symbol = (piece.last - piece.first).constant, nest.new_axis()
+        few = single and count is not None and count < costs.CPU_LEAST
+        kind = LoopKind.SERIAL if apart or few else LoopKind.VECTOR
         with nest.settled(piece), nest.loop((vector,), symbol, piece.length, kind):
             nest.emitter.parameters.name(vector, symbol.expr + nest.emitter.parameters.index(piece.first))
             inside()
@@ -72,7 +75,12 @@ def _are_few_apart(nest: Nest, vector: Symbol) -> bool:
         return False
     slopes = [access.address.coefficient(vector) for access in nest.accesses if access.weight == 2]
     apart = any(slope is None or slope.constant not in (0, 1) for slope in slopes)
-    return apart and sum(loop_time(cell.node) for cell in nest.shape.order if cell.kind == "op") <= costs.CPU_LIGHT
+    return apart and _work(nest) <= costs.CPU_LIGHT
+
+
+def _work(nest: Nest) -> float:
+    """Nanoseconds of what a point computes."""
+    return sum(loop_time(cell.node) for cell in nest.shape.order if cell.kind == "op")
 
 
 def _in_tiles(nest: Nest, vector: Symbol, found: Sequence[Piece], inside: Callable[[], None]) -> Expr:
