@@ -102,3 +102,24 @@ def test_an_odd_length_has_a_trace_of_its_own():
         half = length // 2
         torch.testing.assert_close(fast(x), torch.cat([-x[:, half:], x[:, :half]], -1) * 2)
     checked(fast, 4)
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+@pytest.mark.parametrize("half", [3, 4])
+@pytest.mark.parametrize("spare", [0, 8])
+def test_rotary_of_neighbours_in_wider_heads(heads, half, spare):
+    """Where points of a tile find their row by a division, what is neighbours in one row is none in the next."""
+
+    def rotary(q, cos, sin):
+        batch, length, _ = q.shape
+        q = q.view(batch, length, heads, -1).transpose(1, 2)[..., spare:]
+        cos, sin = cos[..., :half], sin[..., :half]
+        even, odd = q[..., ::2], q[..., 1::2]
+        return torch.cat([even * cos - odd * sin, odd * cos + even * sin], -1)
+
+    fast = framefuse.compile(rotary)
+    for batch, length in ((2, 16), (2, 16), (3, 16), (2, 24), (3, 17)):
+        q = torch.randn(batch, length, heads * (spare + 2 * half), device=DEVICE)
+        cos, sin = torch.randn(2, length, 2 * half, device=DEVICE)
+        torch.testing.assert_close(fast(q, cos, sin), rotary(q, cos, sin))
+    assert kernels(checked(fast, 3)) >= 1

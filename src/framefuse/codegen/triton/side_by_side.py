@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from framefuse.codegen.triton.builder import Builder
 from framefuse.ir.dtypes import BOOL
-from framefuse.ir.loops import Kernel, Load, Local, Loop, LoopKind, Store
+from framefuse.ir.loops import Kernel, Let, Load, Local, Loop, LoopKind, Store
 from framefuse.ir.loops.walk import statements, values_of
 from framefuse.ir.numbers import Expr, Symbol, expr
 
@@ -59,8 +59,10 @@ def runs_of(kernel: Kernel) -> Runs:
     behind = loop.body[first:]
     if not all(isinstance(s, Store) and isinstance(s.value, Local) for s in behind):
         return NONE
+    # Positions that the points find from theirs, as by a division: what is neighbours at one is none at the next.
+    found = {Symbol(s.name) for s in loop.body if isinstance(s, Let)}
     loads: dict[Place, Run] = {}
-    read = [v for v in values_of(loop.body) if isinstance(v, Load)]
+    read = [v for v in values_of(loop.body) if isinstance(v, Load) and not found & v.index.symbols]
     groups: dict[Place, dict[int, Expr]] = {}
     for value in read:
         if value.mask is None and value.dtype is not BOOL and _count(value.index, loop.axis):
@@ -70,7 +72,8 @@ def runs_of(kernel: Kernel) -> Runs:
         run = _run(places, loop.axis)
         if run is not None:
             loads |= {(buffer, index): run for index in places.values()}
-    stores, joined = _stores([s for s in behind if isinstance(s, Store)], loop.axis)
+    plain = [s for s in behind if isinstance(s, Store) and not found & s.index.symbols]
+    stores, joined = _stores(plain, loop.axis) if len(plain) == len(behind) else ({}, set())
     return Runs(loop.axis, loads, stores, frozenset(joined)) if loads or stores else NONE
 
 
