@@ -43,6 +43,7 @@ class PlanProgram:
     plan: Plan
     runs: int
     declines: int
+    declined: str | None  # the first error for which a run declined
     arena_bytes: int
 
     def __new__(cls, plan: Plan) -> PlanProgram:
@@ -97,6 +98,8 @@ class Dispatch:
 
     With ``point`` it stands for a place in the middle of a function and takes that many values, by position;
     ``failed(exception, values)`` goes on from there after the opaque step before it raised.
+
+    Each of its ``calls`` is one of ``hits``, which compiled code ran, ``declines`` or ``misses``.
 
     ``eager`` is the seconds of the calls for which nothing hit and ``function`` was called. While it is less than
     ``until``, such calls do not ask ``miss``; the first hit of an entry ends that.

@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # which shows itself by a card
     from framefuse.explain.report import Explanation
 
 MOST = 3
+FAILS = "Where eager raises too, mend the program; else report it with what framefuse.minify makes of the call."
 MEANT = frozenset(row.code for row in ROWS if row.meant)  # breaks by which nothing is lost
 
 
@@ -33,6 +34,11 @@ def left_of(explained: Explanation) -> tuple[Left, ...]:
         Left(f"{_at(reason.line)}a break: {reason.fact}", reason.advice)
         for reason in explained.breaks
         if reason.code not in MEANT
+    ]
+    found += [
+        Left(f"{_at(graph.line)}compiled code failed {_times(graph.declined.count)}: {graph.declined.why}", FAILS)
+        for graph in explained.graphs
+        if graph.declined is not None and graph.declined.why is not None
     ]
     again = [graph.why for graph in explained.graphs if graph.why is not None]
     if again:

@@ -6,6 +6,7 @@ import inspect
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from framefuse import _native
 from framefuse.codegen.targets import emitter_of
 from framefuse.errors import Reason, UserError
 from framefuse.explain.card import card
@@ -65,6 +66,17 @@ class KeptWeights:
 
 
 @dataclass(frozen=True, slots=True)
+class Declined:
+    """The runs of a graph that ended before they changed anything, so that their calls went on eagerly, of all its
+    ``runs``; ``why`` is the first error that ended one, None where what was given or who looks on was no case for it.
+    """
+
+    count: int
+    runs: int
+    why: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class GraphReport:
     """One compiled trace: where it starts, how many torch calls went into how many pieces, and what each pass took.
 
@@ -73,8 +85,8 @@ class GraphReport:
     some have no compiled code, with how often they ran. ``tuning`` is what measuring gave, backward included, in the
     modes that measure; ``passes`` is what each pass of fuse did, in order; ``replays`` are the
     captured graphs of the forward, and those of each case of the backward, in the modes that replay. ``derived`` is
-    what it keeps of parameters and buffers with the option ``freeze``. ``why`` is what the trace before it did not hold
-    for, if there was one.
+    what it keeps of parameters and buffers with the option ``freeze``; ``declined`` are the runs that were given up.
+    ``why`` is what the trace before it did not hold for, if there was one.
     """
 
     name: str
@@ -92,6 +104,7 @@ class GraphReport:
     why: str | None = None
     passes: tuple[Step, ...] = ()
     derived: KeptWeights | None = None
+    declined: Declined | None = None
 
     def count(self, kind: str) -> int:
         """How many pieces of that kind run on each call."""
@@ -164,10 +177,12 @@ def describe(state: CompiledFunction, timing: Timing | str | None = None) -> Exp
     owner = state.owner
     name = type(owner).__name__ if owner is not None else getattr(state.function, "__qualname__", repr(state.function))
     line = state.line
+    dispatches = (state.dispatch, *(point.dispatch for point in state.resume_dispatches))
+    plans = {id(entry.plan.plan): entry.plan for dispatch in dispatches for entry in dispatch.entries}
     return Explanation(
         name=name,
         place=line.place if line is not None else "",
-        graphs=tuple(_graph(product, line) for product in state.products),
+        graphs=tuple(_graph(product, line, plans.get(id(product.stages.plan))) for product in state.products),
         points=sum(1 for point in state.resume_dispatches if point.bound.made),
         breaks=tuple(state.breaks),
         stops=(*state.reasons.items(), *_lazy(state)),
@@ -196,7 +211,7 @@ def _answer(state: CompiledFunction, answer: Answer) -> str:
     return f"compiles once more: {answer.why}" if state.products else "records and compiles: nothing is compiled yet"
 
 
-def _graph(product: Product, beginning: Line | None) -> GraphReport:
+def _graph(product: Product, beginning: Line | None, plan: _native.PlanProgram | None) -> GraphReport:
     trace = product.stages.trace
     facts = len(trace.assumptions.facts) + len(trace.assumptions.inputs)
     halves = product.stages.halves
@@ -225,6 +240,7 @@ def _graph(product: Product, beginning: Line | None) -> GraphReport:
         tuning=total(measured) if measured else None,
         passes=_passes(product),
         derived=_derivation(product),
+        declined=Declined(plan.declines, plan.runs, plan.declined) if plan is not None and plan.declines else None,
         replays=_replays(product),
         backward_replays=tuple(_replays(case) for case in cases),
     )
@@ -312,6 +328,8 @@ def _graphs(e: Explanation) -> list[str]:
         lines.append(f"  graph {number}  {graph.line.place}   {_count(graph.operations, 'op')} -> {what}")
         if graph.why is not None:
             lines.append(f"             compiled because {graph.why}")
+        if graph.declined is not None:
+            lines.append(f"             {ran_eagerly(graph.declined)}")
         if graph.saved is not None:
             ours, eager = graph.saved
             against = "" if eager is None else f", eager {_size(eager)}"
@@ -364,6 +382,12 @@ def _kept(derived: KeptWeights) -> str:
     """The price of what is derived from parameters and buffers, and how often it was there."""
     took = f"derived in {_duration(derived.seconds)}" + (f", {derived.times} times" if derived.times > 1 else "")
     return f"keeps {_size(derived.bytes)} of weights, {took}; {_count(derived.spared, 'call')} did without that"
+
+
+def ran_eagerly(declined: Declined) -> str:
+    """How many runs of a graph were given up, and what ended the first."""
+    why = "" if declined.why is None else f": {' '.join(declined.why.split())[:160]}"
+    return f"{declined.count} of {_count(declined.runs, 'run')} ended before they changed anything and ran eagerly{why}"
 
 
 def _replayed(replays: Replays) -> str:

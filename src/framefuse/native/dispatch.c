@@ -336,12 +336,14 @@ static int try_entries(Dispatch *self, PyObject *const *bound, Py_ssize_t total,
             memmove(self->entries + 1, self->entries, (size_t)i * sizeof *self->entries);
             self->entries[0] = entry;
         }
-        if (UNLIKELY(!entry->hits)) /* what is compiled comes again: there may be more such cases */
+        if (UNLIKELY(!entry->hits && !entry->declines)) /* what is compiled comes again: there may be more such cases */
             self->until = 0.0;
-        self->hits++, entry->hits++, self->vain = 0;
+        self->vain = 0;
         int done = plan_run(entry->plan, guards_registers(entry->guards), guards_numbers(entry->guards),
                             guards_age(entry->guards), result);
         guards_release(entry->guards);
+        if (LIKELY(done == RUN_DONE))
+            self->hits++, entry->hits++;
         if (UNLIKELY(plan_swapped(entry->plan)))
             forget_others(self, entry);
         *follow = done == RUN_DONE && *result ? (Dispatch *)Py_XNewRef(entry->follow) : NULL;

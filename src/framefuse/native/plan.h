@@ -113,6 +113,7 @@ struct PlanProgram {
     Frame frame;
     char **buffers;
     uint64_t runs, declines;
+    PyObject *declined; /* owned: the text of the first error for which a run declined, or NULL */
     Region *region; /* owned, or NULL */
     bool attaches; /* a step makes an autograd node */
     bool dead;

@@ -62,6 +62,7 @@ static int plan_clear(PlanProgram *plan)
         region_clear(plan->region);
     Py_CLEAR(plan->plan);
     Py_CLEAR(plan->held);
+    Py_CLEAR(plan->declined);
     return 0;
 }
 
@@ -118,6 +119,7 @@ static PyMemberDef plan_members[] = {
     {"plan", T_OBJECT, offsetof(PlanProgram, plan), READONLY, NULL},
     {"runs", T_ULONGLONG, offsetof(PlanProgram, runs), READONLY, NULL},
     {"declines", T_ULONGLONG, offsetof(PlanProgram, declines), READONLY, NULL},
+    {"declined", T_OBJECT, offsetof(PlanProgram, declined), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 static PyGetSetDef plan_getset[] = {

@@ -169,6 +169,25 @@ static void unload(PlanProgram *plan, Frame *frame)
     plan->arena_bytes = bytes > plan->arena_bytes ? bytes : plan->arena_bytes;
 }
 
+/* Keeps what the first run that declines says, for who asks why calls run eagerly. No code of the program runs: only a
+   message that is plain text is read. */
+static void keep_error(PlanProgram *plan)
+{
+    PyObject *kind, *error, *trace, *said = NULL;
+    PyErr_Fetch(&kind, &error, &trace);
+    PyErr_NormalizeException(&kind, &error, &trace);
+    PyObject *args = error && PyExceptionInstance_Check(error) ? ((PyBaseExceptionObject *)error)->args : NULL;
+    if (args && PyTuple_CheckExact(args) && PyTuple_GET_SIZE(args) && PyUnicode_CheckExact(PyTuple_GET_ITEM(args, 0)))
+        said = PyTuple_GET_ITEM(args, 0);
+    plan->declined = said ? PyUnicode_FromFormat("%s: %U", Py_TYPE(error)->tp_name, said)
+                          : PyUnicode_FromString(error ? Py_TYPE(error)->tp_name : "an error");
+    if (!plan->declined)
+        PyErr_Clear();
+    Py_XDECREF(kind);
+    Py_XDECREF(error);
+    Py_XDECREF(trace);
+}
+
 static int run_in(PlanProgram *plan, Frame *frame, char **buffers, PyObject *const *registers, const int64_t *numbers,
                   PyObject **result)
 {
@@ -181,6 +200,8 @@ static int run_in(PlanProgram *plan, Frame *frame, char **buffers, PyObject *con
         if (run_finish(plan, frame))
             *result = template_build(&plan->result, frame);
     } else if (!run_must_end(frame)) {
+        if (!plan->declined && PyErr_Occurred())
+            keep_error(plan);
         plan_rewind(plan, frame);
         plan->declines++;
         answer = RUN_DECLINED;
