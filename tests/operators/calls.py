@@ -224,14 +224,14 @@ def _held(op: Any, name: str, sets: list[Arguments], tally: Tally, orders: int) 
     asked = range(min(1, orders), orders + 1)
     rounds = [(sets[0], min(1, orders)), *((given, order) for order in asked for given in sets[1:])]
     for turn, (given, order) in enumerate(rounds):
-        before = state.dispatch.hits - state.dispatch.declines
+        before = state.dispatch.hits
         eager = ran(call, leaves(given), order)
         mine = ran(compiled, leaves(given), order, eager)
         exact = ran(call, widened(given), order, eager) if eager.error is None else None
         problem = differ(mine, eager, exact, op.name not in NO_VALUES, CANCELS.get(op.name, 0.0))
         if problem:
             return f"call {turn}, order {order}: {problem}"
-        if turn and state.dispatch.hits - state.dispatch.declines == before:
+        if turn and state.dispatch.hits == before:
             why = "; ".join(f"{reason.code}: {reason.fact}" for reason in state.reasons) or "no hit"
             kind = "eager raises" if eager.error is not None and eager.error[0] == 0 else "eager"
             tally.kinds[kind] += 1

@@ -450,7 +450,7 @@ def test_memory_and_history_are_eagers(case: Row, grad: bool) -> None:
         assert not problem, f"call {call}: {problem}"
     dispatch = compiled_function(compiled).dispatch
     if not (case.stops and grad) and case.function is not write_to_repeated_memory:
-        assert dispatch.hits - dispatch.declines >= 1
+        assert dispatch.hits >= 1
 
 
 def test_a_view_of_a_compiled_result_may_be_written_under_gradients() -> None:

@@ -81,7 +81,7 @@ class Compiler:
         for number, there in enumerate(self.made):
             record = there()
             if record is not None:
-                hits = max(0, record.dispatch.hits - record.dispatch.declines)
+                hits = record.dispatch.hits
                 stretches = sum(1 for point in record.resume_dispatches if point.bound.made)  # no compilations more
                 self.counts[number] = (len(record.products) - stretches, hits, list(record.reasons))
 

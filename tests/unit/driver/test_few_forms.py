@@ -48,7 +48,9 @@ def formed(names, times, winners, *, copied=1e6, budget=100.0, keep=True):
     """``(warps by kernel, what was done, trial)``: the usual code has 4."""
     measuring = Trial(times, copied)
     backend = SimpleNamespace(
-        choices=lambda kernel, hints: CHOICES, signature=lambda kernel, hints, device: kernel.title
+        choices=lambda kernel, hints: CHOICES,
+        signature=lambda kernel, hints, device: kernel.title,
+        threads=lambda jobs: 2,
     )
     made = {name: Code(4) for name in names}
     measured = Measuring(

@@ -9,7 +9,7 @@ from framefuse.ir import costs
 TABLE = Path(costs.__file__)
 STAGES = TABLE.parents[1] / "lower", TABLE.parents[1] / "fuse"
 # Constants of arithmetic and of torch, by which nothing is decided that could as well be decided otherwise.
-EXACT = {"ALPHA", "LAST", "SCALES", "MOST", "LONGEST", "PROBES", "END"}
+EXACT = {"ALPHA", "LAST", "SCALES", "STEPS", "MOST", "LONGEST", "PROBES", "END"}
 
 
 def is_number(value: ast.expr) -> bool:

@@ -38,4 +38,4 @@ def test_a_run_that_declines_leaves_generators_as_they_were(function, backend):
         if one is not None:
             torch.testing.assert_close(one, other)
     if function is quotient:
-        assert compiled.hits == 4
+        assert (compiled.hits, compiled.declines) == (3, 1)
