@@ -400,4 +400,5 @@ def test_a_whole_graph_may_assert() -> None:
     for _ in range(5):
         with pytest.raises(AssertionError, match="not finite"):
             f(torch.full((4,), torch.inf))
-    assert compiled_function(f).dispatch.hits == 7  # five of which declined
+    dispatch = compiled_function(f).dispatch
+    assert (dispatch.hits, dispatch.declines) == (2, 5)
