@@ -133,3 +133,18 @@ def test_smoothed_labels_do_not_need_the_logarithms(classes, reduction):
         with torch.no_grad():
             torch.testing.assert_close(fast(x, labels), f(x, labels), rtol=2e-5, atol=2e-5, equal_nan=True)
     assert kernels(checked(fast, 2)) >= 1
+
+
+@pytest.mark.parametrize("groups", [1, 2, 5])
+def test_offsets_of_groups(groups):
+    """Where each group begins: of one group, a scan of nothing behind a zero."""
+
+    def offsets(counts):
+        return F.pad(counts.cumsum(0)[:-1], (1, 0)), F.pad(counts.cumprod(0)[:-1], (1, 0), value=1)
+
+    fast = framefuse.compile(offsets)
+    for number in range(4):
+        counts = torch.arange(1 + number, 1 + number + groups, device=DEVICE)
+        for found, expected in zip(fast(counts), offsets(counts), strict=True):
+            assert torch.equal(found, expected)
+    assert kernels(checked(fast, 2)) >= 1

@@ -44,7 +44,8 @@ def with_exclusive_scans(graph: Graph) -> Graph:
         before = [expr(int(place == axis)) for place in range(len(source.shape))]
         begins: bool | int | float = BEGINS[scan.op]
         placed = build.pad(source, before, [ZERO] * len(before), float(begins) if scan.dtype.is_float else begins)
-        return build.cast(build.scan(scan.op, placed, axis), node.dtype)
+        single = placed.shape[axis].constant == 1  # what the scan begins with is all that is left
+        return build.cast(placed if single else build.scan(scan.op, placed, axis), node.dtype)
 
     return rewritten(graph, change)
 
