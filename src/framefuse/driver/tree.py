@@ -101,7 +101,10 @@ class _Compiler:
             if call is not None and tree.find(call, collecting):
                 return Outcome(found=True)
             tree.call = call
-            load_stages()
+            try:
+                load_stages()
+            except Exception as error:  # another torch than those that the stages know
+                return Outcome(reason=report_bug(error, _line_of(state), options), declined=True)
             tree.begin()
             recording = record(
                 state.function, args, kwargs, owner=state.owner, dynamic=options.dynamic,

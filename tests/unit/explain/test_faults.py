@@ -115,3 +115,21 @@ def test_a_fault_before_the_call_begins_leaves_the_call_alone(
     x = torch.ones(2, 3, dtype=torch.float64)
     torch.testing.assert_close(fast(x)[1], f(x)[1])
     assert list(tmp_path.glob("fault_*"))
+
+
+def test_stages_that_cannot_be_imported_leave_the_call_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under a torch that they do not know."""
+    monkeypatch.setattr(tree, "load_stages", broken)
+    ran: list[int] = []
+
+    def counted(x: torch.Tensor) -> torch.Tensor:
+        ran.append(1)
+        return x * 2
+
+    fast = framefuse.compile(counted, options={"check": False, "report": str(tmp_path)})
+    x = torch.randn(3)
+    for number in range(3):
+        torch.testing.assert_close(fast(x), x * 2)
+        assert len(ran) == number + 1
+    ((reason, count),) = framefuse.explain(fast).stops
+    assert (reason.code, count) == ("fault", 1) and "KeyError" in reason.fact
