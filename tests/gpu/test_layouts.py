@@ -103,3 +103,19 @@ def test_a_bias_is_added_by_the_kernel_that_reads_the_convolution(dtype):
     calls = [item.node for item in schedule.items if isinstance(item, RunCall)]
     assert compiled_function(compiled).dispatch.hits
     assert sorted(len(call.inputs) for call in calls) == [2, 2, 2, 3]  # what no kernel reads keeps its bias
+
+
+def test_a_bias_is_added_where_sizes_are_known_at_run_time_alone():
+    """The sizes are those of the call's result, which is not the sum."""
+    layer = nn.Conv1d(4, 8, 3).to(DEVICE)
+
+    def chosen(x, keep):
+        return F.elu(layer(x[:, :, keep])) * 2
+
+    fast = framefuse.compile(chosen)
+    with torch.no_grad():
+        for length in (20, 20, 33, 20):
+            x, keep = torch.randn(2, 4, length, device=DEVICE), torch.rand(length, device=DEVICE) > 0.3
+            torch.testing.assert_close(fast(x, keep), chosen(x, keep), rtol=1e-4, atol=1e-5)
+    state = compiled_function(fast)
+    assert state.dispatch.hits == 3 and not state.reasons and not state.breaks, framefuse.explain(fast)

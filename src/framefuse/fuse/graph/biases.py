@@ -25,6 +25,7 @@ def with_biases_apart(graph: Graph, setting: Setting) -> Graph:
     if not apart:
         return graph
     biases: dict[Node, Node] = {}
+    given: dict[Node, Node] = {}  # by a sum, the result of the call, whose sizes may be known at run time alone
 
     def change(node: Node, inputs: tuple[Node, ...]) -> Sequence[Node]:
         changed = node if inputs == node.inputs else replace(node, inputs=inputs)
@@ -32,7 +33,9 @@ def with_biases_apart(graph: Graph, setting: Setting) -> Graph:
             biases[node] = inputs[2]
             return (_without_bias(changed),)
         if node.op == "result" and node.inputs[0] in apart:
-            return _sum(changed, biases[node.inputs[0]], int(node.inputs[0].attr("name")[-2]))
+            made = _sum(changed, biases[node.inputs[0]], int(node.inputs[0].attr("name")[-2]))
+            given[made[-1]] = changed
+            return made
         return (changed,)
 
     changed = rebuilt(graph, change)
@@ -40,7 +43,8 @@ def with_biases_apart(graph: Graph, setting: Setting) -> Graph:
     for before, output in zip(graph.outputs, changed.outputs, strict=True):
         order = shown_order(before, graph.hints) if output.node.op != "result" else None
         outputs.append(output if order is None else replace(output, order=order))
-    return replace(changed, outputs=tuple(outputs))
+    bound = tuple((symbol, given.get(node, node), place) for symbol, node, place in changed.bound)
+    return replace(changed, outputs=tuple(outputs), bound=bound)
 
 
 def _apart(graph: Graph, setting: Setting) -> set[Node]:
