@@ -324,7 +324,7 @@ def test_a_size_of_data_raises_also_where_nobody_reads_the_result():
             assert texts[0] == texts[1]
             seen.add(texts[0])
     assert len(seen) == 3
-    assert compiled.hits > 3
+    assert compiled.hits + compiled.declines > 3
 
 
 def test_a_number_of_data_raises_also_where_nobody_reads_the_result():
@@ -346,4 +346,4 @@ def test_a_number_of_data_raises_also_where_nobody_reads_the_result():
             compiled(x, y)
             assert len(seen) == (2 * eager if eager else 0)
             seen.clear()
-    assert compiled.hits > 3
+    assert compiled.hits + compiled.declines > 3

@@ -204,6 +204,15 @@ def part_of(base: torch.Tensor, sizes: Sequence[int], strides: Sequence[int], of
     return base.as_strided(sizes, strides, base.storage_offset() + offset)
 
 
+def product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """``torch.matmul`` of matrices as they are: the graph says what autocast casts."""
+    kind = left.device.type
+    if not torch.is_autocast_enabled(kind):
+        return torch.matmul(left, right)
+    with torch.autocast(kind, enabled=False):
+        return torch.matmul(left, right)
+
+
 KINDS = ("cpu", "cuda")  # the device types whose autocast calls tell
 
 # Calls that give a tuple of named parts, always the same number of them.

@@ -7,7 +7,7 @@ import torch
 from framefuse.fuse.addressing.strided import View
 from framefuse.ir.graph import Arg, Attributes, Node
 from framefuse.ir.torch_calls import TABLE
-from framefuse.ir.wrapped_calls import part_of
+from framefuse.ir.wrapped_calls import part_of, product
 
 
 def _callables() -> dict[int, object]:
@@ -61,7 +61,7 @@ def cat_call(node: Node) -> Node:
 def matmul_call(node: Node) -> Node:
     """A product as a call of torch.matmul, for dtypes that BLAS lacks."""
     attrs: Attributes = (
-        ("target", torch.matmul),
+        ("target", product),
         ("name", "matmul"),
         ("args", (Arg(0), Arg(1))),
         ("kwargs", {}),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from types import ModuleType
 
-from framefuse.capture.program.versions import py311, py312, py313
+TABLES = {(3, 11): "py311", (3, 12): "py312", (3, 13): "py313"}
 
-TABLES: dict[tuple[int, int], ModuleType] = {(3, 11): py311, (3, 12): py312, (3, 13): py313}
-
-CURRENT: ModuleType | None = TABLES.get(sys.version_info[:2])
+NAME = TABLES.get(sys.version_info[:2])
+CURRENT: ModuleType | None = None if NAME is None else importlib.import_module(f"{__name__}.{NAME}")
