@@ -6,6 +6,7 @@ from tests.gpu.test_programs import DEVICE, checked, pytestmark  # noqa: F401
 
 import framefuse
 from framefuse.ir.schedule import RunCall
+from framefuse.runtime.function import compiled_function
 
 # By equation the products of matrices that the library makes, forward.
 EQUATIONS = {
@@ -68,3 +69,23 @@ def test_gradients(equation):
         for one, other in zip(given, torch.autograd.grad(exact.square().sum(), wide), strict=True):
             near(one, other, torch.float32)
     checked(fast, 2)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_products_are_cast_by_the_graph_alone(inside):
+    """Autocast around the compiled function casts nothing more, as where the function turns it off."""
+
+    def products(x, y):
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=inside):
+            return torch.einsum("bij,bjk->bik", x, y), torch.linalg.multi_dot([x[0], y[0], x[0]]), torch.bmm(x, y) + 1
+
+    fast = framefuse.compile(products)
+    for rows in (3, 3, 5, 3):
+        x, y = torch.randn(2, rows, 24, 24, device=DEVICE).unbind(0)
+        with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16):
+            found, expected = fast(x, y), products(x, y)
+        for one, other in zip(found, expected, strict=True):
+            assert one.dtype is other.dtype
+            torch.testing.assert_close(one, other, rtol=3e-2, atol=6e-1 if inside else 1e-3)
+    state = compiled_function(fast)
+    assert state.dispatch.hits >= 2 and state.dispatch.declines == 0, framefuse.explain(fast)

@@ -54,6 +54,7 @@ class Lowering(Builder):
         self.there: dict[tuple[Node, str], Node] = {}  # elements of the CPU on other devices
         self.place = "cpu"  # where the first result of the call at hand lies
         self.targets, self.ordered = targets, ordered
+        self.casts: dict[str, str] = {}  # by device type: the dtype that autocast around the function casts to
 
     # ---- arguments ---------------------------------------------------------------------------------------------------
 

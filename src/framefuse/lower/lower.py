@@ -77,6 +77,7 @@ class _Lowerer:
         ordered = trace.assumptions.state.deterministic  # then eager adds in order as well
 
         self.builder = Lowering(trace.hints, default, exact, targets, ordered)
+        self.builder.casts = dict(trace.assumptions.state.casts)
         self.values = Values(self.builder, trace)
         self.symbols: dict[Symbol, Expr] = {}
         self.fixed = fixed_sizes(trace.assumptions)

@@ -12,7 +12,9 @@ from framefuse.ir.dtypes import BY_NAME, DType
 from framefuse.ir.graph import Arg, Attributes, Node
 from framefuse.ir.numbers import Expr, expr, product
 from framefuse.ir.strides import dense_strides
+from framefuse.ir.target import type_of
 from framefuse.ir.values import Value
+from framefuse.ir.wrapped_calls import UnderAutocast
 from framefuse.lower.context import Lowering
 from framefuse.lower.reductions import accumulate
 from framefuse.lower.rules import Lowered, Shapes, Unsupported, rule
@@ -52,9 +54,11 @@ def multiply(lo: Lowering, left: Node, right: Node, dtype: DType | None = None) 
 def by_library(lo: Lowering, left: Node, right: Node, orders: Sequence[tuple[int, ...] | None] = (None, None)) -> Node:
     """The product of two matrices, or of a batch of them, whose memory is to lie in these orders, by torch's call."""
     operands = (left, right) if left is not right else (left,)
-    target = torch.mm if len(left.shape) == 2 else torch.bmm
+    multiply = torch.mm if len(left.shape) == 2 else torch.bmm
+    casts = lo.casts.get(type_of(left.device), left.dtype.name) != left.dtype.name
+    target = UnderAutocast(multiply, ()) if casts else multiply  # what is to be cast is cast by the graph
     attrs: Attributes = (
-        ("target", target), ("name", target.__name__), ("args", (Arg(0), Arg(len(operands) - 1))), ("kwargs", {}),
+        ("target", target), ("name", multiply.__name__), ("args", (Arg(0), Arg(len(operands) - 1))), ("kwargs", {}),
         ("random", False), ("orders", tuple(orders[: len(operands)])), ("views", ()),
     )  # fmt: skip
     call = lo.opaque("library", operands, attrs, left.dtype, (), None, left.device)
