@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import torch
 
 from framefuse.capture.callables.scans import LONGEST
+from framefuse.capture.facts.settle import cell_contents
 from framefuse.capture.interp.registry import NAMED_EQUIVALENTS
 from framefuse.capture.program.breaks import CONTROL
 from framefuse.ir.values import Arguments, Function, Keywords, Value
@@ -37,8 +38,8 @@ def while_loop(cond_fn: Function, body_fn: Function, carried_inputs: Value) -> V
 
 
 def mapped(f: Function, xs: Value, *args: Value) -> Value:
-    rows = xs.unbind(0) if isinstance(xs, torch.Tensor) else zip(*[part.unbind(0) for part in xs], strict=True)
     single = isinstance(xs, torch.Tensor)
+    rows = xs.unbind(0) if single else zip(*[part.unbind(0) for part in xs], strict=True)
     results = [f(row if single else type(xs)(row), *args) for row in rows]
     first = results[0]
     if isinstance(first, torch.Tensor):
@@ -109,7 +110,7 @@ def _has_none(part: Value, depth: int) -> bool:
     if isinstance(part, types.FunctionType):
         if part.__module__.startswith("torch."):
             return True
-        held = [cell.cell_contents for cell in part.__closure__ or () if cell != types.CellType()]
+        held = [content for cell in part.__closure__ or () for content in cell_contents(cell)]
         held += [part.__globals__[name] for name in part.__code__.co_names if name in part.__globals__]
         return all(_has_none(each, depth + 1) for each in (*held, *(part.__defaults__ or ())))
     return isinstance(part, PLAIN)
