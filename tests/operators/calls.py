@@ -79,15 +79,15 @@ def reversed_values(value: torch.Tensor) -> torch.Tensor:
     return made.requires_grad_(value.requires_grad)
 
 
-def families(op: Any, dtype: torch.dtype, grad: bool, count: int) -> Iterator[list[Arguments]]:
-    """For a few samples that differ in shapes or arguments, from the whole range of them, three sets of arguments that
-    differ in nothing but values.
+def families(op: Any, dtype: torch.dtype, grad: bool, count: int, device: str) -> Iterator[list[Arguments]]:
+    """For a few samples that differ in shapes or arguments, from the whole range of them, three sets of arguments on a
+    device that differ in nothing but values.
     """
     drawn = []
     for seed in range(3):
         torch.manual_seed(seed)
         # op.sample_inputs() walks the stack of the test runner for each sample; this is what it wraps.
-        found = itertools.islice(op.sample_inputs_func(op, "cpu", dtype, grad), LIMIT)
+        found = itertools.islice(op.sample_inputs_func(op, device, dtype, grad), LIMIT)
         drawn.append([((sample.input, *sample.args), dict(sample.kwargs)) for sample in found])
     distinct: dict[str, int] = {}
     for place, (args, kwargs) in enumerate(drawn[0]):
@@ -130,7 +130,7 @@ def tangents(values: list[torch.Tensor], seed: int, model: list[torch.Tensor]) -
     found = []
     for value, like in zip(values, model, strict=True):
         drawn = torch.randn(value.shape, dtype=torch.promote_types(value.dtype, torch.float64), generator=generator)
-        found.append(drawn.to(like.dtype).to(value.dtype))
+        found.append(drawn.to(value.device, like.dtype).to(value.dtype))
     return found
 
 
@@ -199,11 +199,13 @@ class Tally:
     wrong: list[str] = field(default_factory=list)
 
 
-def hold(op: Any, dtype: torch.dtype, tally: Tally, *, samples: int, grad: bool, orders: int) -> None:
+def hold(
+    op: Any, dtype: torch.dtype, tally: Tally, *, samples: int, grad: bool, orders: int, device: str = "cpu"
+) -> None:
     """Calls samples of an operator three times each for every order of gradient; what differs goes to the tally."""
     name = f"{op.name}{'.' + op.variant_test_name if op.variant_test_name else ''} {str(dtype)[6:]}"
     try:
-        found = list(families(op, dtype, grad, samples))
+        found = list(families(op, dtype, grad, samples, device))
     except Exception as error:  # the database's own
         tally.kinds["no samples"] += 1
         tally.eager[f"{name}: no samples: {error}"[:150]] += 1

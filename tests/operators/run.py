@@ -23,6 +23,7 @@ def main() -> int:
     parser.add_argument("--names", default="", help="names of operators, with commas; all of them by default")
     parser.add_argument("--samples", type=int, default=3, help="how many samples of an operator and dtype")
     parser.add_argument("--orders", type=int, default=2, help="how many times a result is differentiated")
+    parser.add_argument("--device", default="cpu", help="the device of the arguments: cpu or cuda")
     parser.add_argument("--stride", default="0/1", help="K/N: every N-th operator, from the K-th")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -34,11 +35,11 @@ def main() -> int:
         if op.name in LEFT_OUT or (names and op.name not in names):
             continue
         for dtype in (getattr(torch, name) for name in options.dtypes.split(",")):
-            if dtype not in op.supported_dtypes("cpu"):
+            if dtype not in op.supported_dtypes(options.device):
                 continue
             before = len(tally.wrong)
-            grad = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
-            hold(op, dtype, tally, samples=options.samples, grad=grad, orders=options.orders)
+            grad = op.supports_autograd and dtype in op.supported_backward_dtypes(options.device)
+            hold(op, dtype, tally, samples=options.samples, grad=grad, orders=options.orders, device=options.device)
             for line in tally.wrong[before:]:
                 print(line.replace("\n", " ")[:400], flush=True)
     print(f"{dict(tally.kinds)}, {len(tally.wrong)} differ, {time.perf_counter() - start:.0f} s")
