@@ -32,8 +32,10 @@ test: $(VENV)/.built ## everything CI checks: extension without warnings, ruff, 
 	$(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(addprefix --ignore=,$(OPINFO)); rest=$$?; \
 	wait $$database; failed=$$?; cat $(VENV)/opinfo.log; exit $$((rest || failed))
 
-gpu: $(VENV)/.built ## the tests that need a GPU, with what they measured
+gpu: $(VENV)/.built ## the tests that need a GPU, with what they measured; torch's databases of modules, optimizers and operators there
 	@$(PY) -m pytest -q -rPs -m gpu tests/gpu
+	@FRAMEFUSE_TEST_DEVICE=cuda $(PY) -m pytest -q tests/operators/test_modules.py tests/operators/test_optimizer_database.py
+	@$(PY) -m tests.operators.run --device cuda
 
 fuzz: $(VENV)/.built ## N=20000 generated programs from SEED=0 (KIND=writes, training or sequences: of these), compiled against eager, on all cores
 	@$(PY) -m tests.fuzz.run --programs $(or $(N),20000) --seed $(or $(SEED),0) $(if $(KIND),--$(KIND))

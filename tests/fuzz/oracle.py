@@ -106,7 +106,8 @@ class World:
     def step(self, grad: bool) -> None:
         """Makes the call."""
         args, kwargs = self.given
-        torch.default_generator.manual_seed(7)  # torch.manual_seed costs a millisecond: it asks after each device
+        for generator in generators():  # torch.manual_seed costs a millisecond: it asks after each device
+            generator.manual_seed(7)
         random.seed(7)
         with contextlib.redirect_stdout(self.printed), torch.set_grad_enabled(grad), self._own_names():
             try:
@@ -114,7 +115,7 @@ class World:
             except Exception as error:
                 self.error = error
             self.grad = torch.is_grad_enabled()
-        self.random = torch.default_generator.get_state().numpy().tobytes(), random.getstate()
+        self.random = [each.get_state().numpy().tobytes() for each in generators()], random.getstate()
 
     def gradients(self) -> Any:
         """The gradients of the arguments for what the call gave, None where it gave none; or the error."""
@@ -155,6 +156,12 @@ class World:
         }
         local = dict(frame.f_locals) if frame is not None else {}
         return {"state": state, "between": local, "given": self.given, "result": self.result, "earlier": self.results}
+
+
+def generators() -> list[torch.Generator]:
+    """Those that the programs' operations draw from."""
+    device = torch.get_default_device()
+    return [torch.default_generator, *([torch.cuda.default_generators[0]] if device.type == "cuda" else [])]
 
 
 def lines(error: BaseException) -> Iterator[tuple[types.CodeType, int]]:

@@ -49,20 +49,22 @@ def main() -> int:
     parser.add_argument("--writes", action="store_true", help="only programs about memory and history")
     parser.add_argument("--training", action="store_true", help="only programs that train")
     parser.add_argument("--sequences", action="store_true", help="only programs that are given sizes in sequences")
+    parser.add_argument("--device", default="cpu", help="where programs make their tensors: cpu or cuda")
     parser.add_argument("--work", nargs=2, metavar=("STEP", "FOLDER"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     kind = next((kind for kind in KINDS if kind and getattr(options, kind)), "")
     if options.work is not None:
-        serve(kind, options.seed, int(options.work[0]), Path(options.work[1]))
+        serve(kind, options.device, options.seed, int(options.work[0]), Path(options.work[1]))
+    further = ["--device", options.device, *([f"--{kind}"] if kind else [])]
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("XDG_CACHE_HOME", folder)  # the user's own cache stays as it is
-        return Run(options.programs, options.seed, options.workers, options.go_on, Path(folder), kind).run()
+        return Run(options.programs, options.seed, options.workers, options.go_on, Path(folder), further).run()
 
 
 # ---- one process -----------------------------------------------------------------------------------------------------
 
 
-def serve(kind: str, first: int, step: int, folder: Path) -> NoReturn:
+def serve(kind: str, device: str, first: int, step: int, folder: Path) -> NoReturn:
     """Runs the chunks of ``first`` and every ``step``-th seed behind it, each in a process of its own, without end."""
     os.environ.setdefault("FRAMEFUSE_CHECK", "1")
     load_stages()
@@ -73,7 +75,7 @@ def serve(kind: str, first: int, step: int, folder: Path) -> NoReturn:
         if not child:
             with open(errors, "w") as file:
                 os.dup2(file.fileno(), 2)
-            draw(seed, last, kind)
+            draw(seed, last, kind, device)
             os._exit(0)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if status:
@@ -84,8 +86,10 @@ def serve(kind: str, first: int, step: int, folder: Path) -> NoReturn:
         errors.unlink()
 
 
-def draw(seed: int, last: Path, kind: str = "") -> None:
-    """Runs the programs of one seed; writes a line of JSON for every few, and one for a difference."""
+def draw(seed: int, last: Path, kind: str = "", device: str = "cpu") -> None:
+    """Runs the programs of one seed on a device; writes a line of JSON for every few, and one for a difference."""
+    if device != "cpu":  # torch's context of a default device would stand around every program
+        torch.set_default_device(device)
     count: Counter[str] = Counter()
     for number in range(CHUNK):
         choice = Choice(f"{seed}/{number}")
@@ -133,9 +137,9 @@ def least(kind: str, choice: Choice, difference: Difference) -> str:
 class Run:
     """Keeps the workers busy and adds up what they report."""
 
-    def __init__(self, programs: int, seed: int, workers: int, go_on: bool, folder: Path, kind: str = "") -> None:
+    def __init__(self, programs: int, seed: int, workers: int, go_on: bool, folder: Path, further: list[str]) -> None:
         self.programs, self.seed, self.workers, self.go_on, self.folder = programs, seed, workers, go_on, folder
-        self.further = [f"--{kind}"] if kind else []
+        self.further = further  # arguments of the processes that run programs
         self.total: Counter[str] = Counter()
         self.differences: list[str] = []
         self.lock = threading.Lock()

@@ -1,7 +1,9 @@
 """Modules of torch's own database, drawn from all that it holds: compiled calls give what eager's give, with gradients
-of two orders, buffers and errors. What is drawn is the same in each run.
+of two orders, buffers and errors. What is drawn is the same in each run. With FRAMEFUSE_TEST_DEVICE=cuda they run on
+a GPU.
 """
 
+import os
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +17,7 @@ import framefuse
 from framefuse.api import compiled_function
 from framefuse.verification.nearness import unlike
 
+DEVICE = os.environ.get("FRAMEFUSE_TEST_DEVICE", "cpu")
 PART = 2  # of the inputs of a module, in training and in evaluation
 LETTERS = sorted({info.formatted_name.removeprefix("nn_")[0] for info in module_db})
 
@@ -22,7 +25,8 @@ LETTERS = sorted({info.formatted_name.removeprefix("nn_")[0] for info in module_
 def weighted(values: list[torch.Tensor]) -> torch.Tensor:
     """A loss in which no two elements count alike."""
     parts = [value.abs() if value.is_complex() else value for value in values]
-    return sum((part * torch.linspace(1, 2, part.numel(), dtype=part.dtype).view(part.shape)).sum() for part in parts)
+    weights = [torch.linspace(1, 2, part.numel(), dtype=part.dtype, device=DEVICE).view(part.shape) for part in parts]
+    return sum((part * weight).sum() for part, weight in zip(parts, weights, strict=True))
 
 
 def told(value: torch.Tensor | None) -> Any:
@@ -56,7 +60,7 @@ def outcome(module: torch.nn.Module, call: Any, given: tuple[Any, Any], number: 
     def fresh(value: torch.Tensor) -> torch.Tensor:
         if not value.is_floating_point() or value.layout is not torch.strided:
             return value.detach().clone()
-        scale = 0.8 + 0.4 * torch.rand(value.shape, generator=seed, dtype=value.dtype)
+        scale = 0.8 + 0.4 * torch.rand(value.shape, generator=seed, dtype=value.dtype).to(value.device)
         return (value.detach() * scale).requires_grad_(value.requires_grad)
 
     seed = torch.Generator().manual_seed(number)
@@ -77,7 +81,7 @@ def differs(info: ModuleInfo, example: Any, training: bool) -> str:
     calls = []
     for compiled in (False, True):
         torch.manual_seed(1)
-        module = info.module_cls(*made.args, **made.kwargs).to(torch.float64).train(training)
+        module = info.module_cls(*made.args, **made.kwargs).to(DEVICE, torch.float64).train(training)
         call = framefuse.compile(module) if compiled else module
         calls.append((module, call))
     for number in range(4):
@@ -99,7 +103,7 @@ def test_modules_named_with(letter: str) -> None:
                 continue
             torch.manual_seed(0)
             examples = info.module_inputs_func(
-                info, device="cpu", dtype=torch.float64, requires_grad=True, training=training
+                info, device=DEVICE, dtype=torch.float64, requires_grad=True, training=training
             )
             whole = [example for example in examples if example.forward_input is not None]
             for example in draw.sample(whole, min(PART, len(whole))):

@@ -1,8 +1,9 @@
 """Optimizers of torch's own database, drawn from all that it holds: compiled steps of training leave what eager's
-leave. What is drawn is the same in each run.
+leave. What is drawn is the same in each run. With FRAMEFUSE_TEST_DEVICE=cuda they train on a GPU.
 """
 
 import copy
+import os
 import random
 from typing import Any
 
@@ -15,6 +16,7 @@ import framefuse
 from framefuse.api import compiled_function
 from framefuse.verification.nearness import unlike
 
+DEVICE = os.environ.get("FRAMEFUSE_TEST_DEVICE", "cpu")
 PART = 3  # of the settings of an optimizer
 INFOS = [info for info in optim_db if info.optim_cls is not torch.optim.SparseAdam]  # its gradients are sparse
 LOOPS = {"LBFGS"}  # whose steps ask for losses as often as these say
@@ -25,7 +27,7 @@ def left(info: OptimizerInfo, settings: dict[str, Any], whole: bool, compiled: b
     compiled code.
     """
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).to(DEVICE, torch.float64)
     matrices = [parameter for parameter in net.parameters() if parameter.ndim == 2]
     parts = [[matrices[0]], [matrices[1]]] if info.optim_cls.__name__ == "Muon" else [matrices, [net[0].bias]]
     groups = [{"params": part} for part in parts]
@@ -51,7 +53,7 @@ def left(info: OptimizerInfo, settings: dict[str, Any], whole: bool, compiled: b
     for number in range(6):
         seed = torch.Generator().manual_seed(number)
         rows = 4 + number // 4
-        x, y = (torch.randn(rows, width, generator=seed, dtype=torch.float64) for width in (4, 3))
+        x, y = (torch.randn(rows, width, generator=seed, dtype=torch.float64).to(DEVICE) for width in (4, 3))
         if number == 3 and isinstance(optimizer.param_groups[0]["lr"], float):
             optimizer.param_groups[0]["lr"] *= 0.5
         found.append([call(x, y).detach().clone(), *(parameter.detach().clone() for parameter in net.parameters())])
@@ -64,7 +66,7 @@ def left(info: OptimizerInfo, settings: dict[str, Any], whole: bool, compiled: b
 def test_steps_leave_what_eagers_leave(info: OptimizerInfo) -> None:
     draw = random.Random(info.optim_cls.__name__)
     ways = [{}, *({way: True} for way in ("foreach", "fused") if way in info.supported_impls)]
-    settings = [given.kwargs for given in info.optim_inputs_func(device="cpu")]
+    settings = [given.kwargs for given in info.optim_inputs_func(device=DEVICE)]
     drawn = draw.sample(settings, min(PART, len(settings)))
     for place, given in enumerate(drawn):
         way, whole = ways[place % len(ways)], place % 2 == 0 and info.optim_cls.__name__ not in LOOPS
