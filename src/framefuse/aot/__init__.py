@@ -23,6 +23,7 @@ def export(
     kwargs: Mapping[str, Any] | None = None,
     dynamic: bool | Mapping[int | str, Mapping[int, str]] | None = None,
     weights: str = "inside",
+    libtorch: bool = False,
 ) -> Exported:
     """Writes ``f`` as a shared library that runs without Python and without torch, on CPUs or NVIDIA GPUs like those
     here: where the examples lie.
@@ -42,16 +43,20 @@ def export(
             ``{input: {dimension: name}}``, only those may, and those of one name are equal in each call. An input is
             the number of a tensor among all, or the name of a parameter.
         weights: "inside" the library, or "beside" it, in a file of safetensors with its name.
+        libtorch: whether the program may call operators of torch's library that there is no code for, on the CPU. It
+            then needs libtorch_cpu.so where it runs; what was written says which operators those are.
 
     Returns:
-        What was written: ``path``, names of ``inputs`` and ``weights``, the number of ``outputs``, and ``assumed``,
-        Python values that the program read and that stay what they were.
+        What was written: ``path``, names of ``inputs`` and ``weights``, the number of ``outputs``, ``assumed``,
+        Python values that the program read and that stay what they were, and ``libtorch``, the operators of torch that
+        it calls.
 
     Raises:
         UserError: the program cannot be exported; the text says why and where. OSError: the file cannot be written.
     """
     stage = importlib.import_module("framefuse.aot.exporting")
-    written: Exported = stage.export(f, example_inputs, path, kwargs=kwargs, dynamic=dynamic, weights=weights)
+    asked = {"kwargs": kwargs, "dynamic": dynamic, "weights": weights, "libtorch": libtorch}
+    written: Exported = stage.export(f, example_inputs, path, **asked)
     return written
 
 

@@ -14,12 +14,8 @@ from torch.nn import functional as F
 from framefuse.aot import own_code
 from framefuse.aot.forms import forms
 from framefuse.aot.forms.registry import walked
+from framefuse.aot.torch_calls import HOLDERS
 
-# Where a function lies that takes what the operator of its name takes.
-HOLDERS = (
-    torch._C._VariableFunctions, torch._C._nn, torch._C._linalg, torch._C._fft, torch._C._special,  # type: ignore[attr-defined]
-    torch.Tensor,
-)  # fmt: skip
 VIEWS = frozenset((
     "view", "reshape", "flatten", "permute", "transpose", "squeeze", "unsqueeze", "expand", "select", "unbind", "t",
     "diagonal", "narrow", "movedim",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from framefuse.aot.c_products import Products
+from framefuse.aot.c_torch_calls import call_of_torch, interface_version
 from framefuse.aot.c_words import integer, order_of, quoted, real
 from framefuse.aot.exported_program import DLPACK, Program, Result
 from framefuse.aot.own_code import (
@@ -30,6 +31,7 @@ from framefuse.aot.own_code import (
     read,
 )
 from framefuse.aot.own_views import Number, Shown, Word, parts, root_of
+from framefuse.aot.torch_calls import by_torch
 from framefuse.aot.weights import Laid
 from framefuse.ir.dtypes import BY_NAME
 from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, NumbersStep, ReleaseStep, Slot
@@ -48,6 +50,7 @@ def c_text(writer: Writer, placed: Laid) -> str:
         *writer.settings(),
         *_beside(program, placed),
         f'#include "{writer.RUNTIME}"',
+        *(['#include "libtorch.c"'] if program.torch_calls else []),
         '__asm__(".pushsection .rodata\\n.balign 64\\n.globl framefuse_weights\\n.hidden framefuse_weights\\n"',
         '        "framefuse_weights: .incbin \\"weights.safetensors\\"\\n.byte 0\\n.popsection\\n");',
         "extern const char framefuse_weights[];",
@@ -120,6 +123,9 @@ class Writer(Products):
         yield f"#define PACKS {2 * sum(isinstance(step, (MatmulStep, CallStep)) for step in self.plan.steps)}"
         yield f"#define DERIVED {len(self.derived.slots)}"
         yield f"#define WIDE_VECTORS {int(self.wide)}"
+        if self.program.torch_calls:
+            yield f"#define LIBTORCH UINT64_C({interface_version():#x})"
+            yield f"#define CALLS_OF_TORCH {quoted(', '.join(self.program.torch_calls))}"
 
     def code(self) -> Iterator[str]:
         """Declares the code of the kernels."""
@@ -267,7 +273,12 @@ class Writer(Products):
         if is_idle(item) or any(out in self.shown for _, out in item.outs):
             return
         called = read(self.plan, item)
-        assert not isinstance(called, str), called
+        if isinstance(called, str):
+            torch_call = by_torch(self.plan, item)
+            assert not isinstance(torch_call, str), torch_call
+            further = list(self.further(self.behind)) if isinstance(self.behind, NumbersStep) else []
+            yield from call_of_torch(self.plan, torch_call, further if item.binds else [], self.memory)
+            return
         if isinstance(called, Sorted):
             yield from self.sorted(called)
             return

@@ -35,6 +35,10 @@ static int open_model(framefuse_model *model, int device, const char *weights, c
         snprintf(error, size, "this processor lacks the vector instructions that the program was exported for");
         return -1;
     }
+#ifdef LIBTORCH
+    if (open_torch(error, size))
+        return -1;
+#endif
     model->threads = 1;
     model->crew_of = children;
     model->packs = calloc(PACKS + 1, sizeof *model->packs);

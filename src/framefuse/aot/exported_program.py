@@ -101,7 +101,8 @@ class Program:
     of numbers that the recorded call has set for good. ``kernels`` names the functions of kernel steps by their place,
     ``written`` has the slots that these write; ``tails`` are those that follow convolutions, by these steps.
     ``results`` are the tensors that leave, in the order of the outputs; weights may lie in a file
-    ``beside`` the library. ``gpu`` is None where the program runs on the CPU.
+    ``beside`` the library. ``gpu`` is None where the program runs on the CPU. ``torch_calls`` are the operators that
+    it calls in torch's library.
     """
 
     plan: Plan
@@ -117,6 +118,7 @@ class Program:
     description: Mapping[str, object]
     beside: FileBeside | None = None
     gpu: ForGpu | None = None
+    torch_calls: tuple[str, ...] = ()
 
 
 # A check of one tensor: ("tensor", input, spec, free numbers).

@@ -18,6 +18,7 @@ from framefuse.aot.inputs import Inputs, inputs_of
 from framefuse.aot.recording import Recorded, checks, pinned, recorded, refuse, sources, told
 from framefuse.aot.results import structure
 from framefuse.aot.shared_library import build
+from framefuse.aot.torch_calls import calls_of_torch
 from framefuse.aot.torchscript import as_python, is_script
 from framefuse.errors import UserError
 
@@ -29,6 +30,7 @@ Dynamic = bool | None | Mapping[int | str, Mapping[int, str]]
 class Exported:
     """What :func:`export` wrote: the names of its ``inputs`` and ``weights``, how many tensors it gives, and what it
     ``assumed``: Python values that the program read and that stay what they were, sizes of inputs among them.
+    ``libtorch`` are the operators that it calls in torch's library; without any it needs none.
     """
 
     path: str
@@ -36,6 +38,7 @@ class Exported:
     weights: tuple[str, ...]
     outputs: int
     assumed: tuple[str, ...]
+    libtorch: tuple[str, ...]
 
 
 def export(
@@ -46,6 +49,7 @@ def export(
     kwargs: Mapping[str, Any] | None = None,
     dynamic: Dynamic = None,
     weights: str = "inside",
+    libtorch: bool = False,
 ) -> Exported:
     """What :func:`framefuse.export` does, which says what these are and what is raised."""
     beside = _beside(Path(path), weights)
@@ -53,7 +57,8 @@ def export(
     given = inputs_of(function, example_inputs, kwargs or {})
     examples = _examples(given.tensors)
     dynamic = _by_number(dynamic, given)
-    call, fixed_for = _call(given.called, examples, dynamic)
+    call, fixed_for = _call(given.called, examples, dynamic, libtorch)
+    called = calls_of_torch(call.stages.plan) if libtorch and not call.gpu else ()
     read, places = sources(call, examples, named)
     result, results, read = structure(call, examples, read)
     kept, fixed = checks(call, examples)
@@ -72,12 +77,13 @@ def export(
         "result": result,
         "assumed": assumed,
         "device": "cuda" if call.gpu else "cpu",
+        "libtorch": called,
     }
     made = (code.kernels, code.written, code.tails, results, description)
-    program = Program(call.stages.plan, inputs, read, places, kept, fixed, *made, gpu=code.gpu)
+    program = Program(call.stages.plan, inputs, read, places, kept, fixed, *made, gpu=code.gpu, torch_calls=called)
     build(program, code.files, Path(path), beside)
     names = tuple(weight.name for weight in read)
-    return Exported(os.fspath(path), tuple(each.name for each in inputs), names, len(results), assumed)
+    return Exported(os.fspath(path), tuple(each.name for each in inputs), names, len(results), assumed, called)
 
 
 def _beside(path: Path, weights: str) -> Path | None:
@@ -91,28 +97,28 @@ def _beside(path: Path, weights: str) -> Path | None:
 
 
 def _call(
-    f: Callable[..., Any], examples: tuple[torch.Tensor, ...], dynamic: Dynamic
+    f: Callable[..., Any], examples: tuple[torch.Tensor, ...], dynamic: Dynamic, libtorch: bool
 ) -> tuple[Recorded, tuple[str, ...]]:
     """The call that is exported: with the sizes of the examples alone, which is then told, where nobody asked for
     others and it cannot be exported for them.
     """
     if dynamic is False:
-        return _fit(f, examples, False), ()
+        return _fit(f, examples, False, libtorch), ()
     try:
-        return _fit(f, examples, True), ()
+        return _fit(f, examples, True, libtorch), ()
     except UserError as error:
         if dynamic is not None:
             raise
         try:
             why = " ".join(str(error).split())
-            return _fit(f, examples, False), (f"all sizes are those of the examples, for others: {why}",)
+            return _fit(f, examples, False, libtorch), (f"all sizes are those of the examples, for others: {why}",)
         except UserError:
             raise error from None
 
 
-def _fit(f: Callable[..., Any], examples: tuple[torch.Tensor, ...], dynamic: bool) -> Recorded:
+def _fit(f: Callable[..., Any], examples: tuple[torch.Tensor, ...], dynamic: bool, libtorch: bool) -> Recorded:
     call = recorded(f, examples, dynamic)
-    refuse(call)
+    refuse(call, libtorch)
     return call
 
 

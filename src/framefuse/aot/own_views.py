@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from framefuse.ir.pairs import reals
 from framefuse.ir.plan import CallStep, Plan, Template
 from framefuse.ir.wrapped_calls import part_of
 
@@ -66,6 +67,8 @@ def shown_by(step: CallStep) -> dict[int, tuple[int, tuple[Shown, ...]]]:
         base, name = step.args[0][1], step.name
         if step.function is torch.Tensor.view_as and step.args[0] == step.args[1]:
             return {out: (base, ()) for _, out in step.outs}
+        if step.function is reals:  # what torch keeps as a mark, an exported program computes
+            return {out: (base, (Shown("as_real", ()),)) for _, out in step.outs}
         if step.function is part_of:
             sizes, strides, offset = (value(arg) for arg in step.args[1:])
             return {out: (base, (Shown("strided", (*sizes, *strides, offset)),)) for _, out in step.outs}

@@ -17,6 +17,7 @@ from framefuse.aot.forms import forms
 from framefuse.aot.own_code import Part, Pieces, is_idle, read
 from framefuse.aot.own_views import parts
 from framefuse.aot.scaled_convolutions import with_scaled_convolutions
+from framefuse.aot.torch_calls import by_torch
 from framefuse.aot.weights import NAMES, Weight
 from framefuse.api import compile
 from framefuse.capture.interp.registry import FORMS
@@ -108,8 +109,10 @@ def _recorded(f: Callable[..., Any], examples: Sequence[torch.Tensor], dynamic: 
     return Recorded(stages, *checked, examples[0].device if examples else torch.device("cpu"))
 
 
-def refuse(call: Recorded) -> None:
-    """Raises UserError for a call that does more than compute new tensors by kernels and products of ours."""
+def refuse(call: Recorded, libtorch: bool) -> None:
+    """Raises UserError for a call that does more than compute new tensors by kernels and products of ours, and where
+    ``libtorch`` says so by operators of torch.
+    """
     stages, plan = call.stages, call.stages.plan
     assert stages.code is not None, "the native backend made it"
     shown = parts(plan)
@@ -118,7 +121,9 @@ def refuse(call: Recorded) -> None:
         if isinstance(step, CallStep) and isinstance(step.function, ByLibrary):
             continue
         if isinstance(step, CallStep) and not is_idle(step) and not any(out in shown for _, out in step.outs):
-            called = read(plan, step)
+            called: object = read(plan, step)
+            if libtorch and not call.gpu and isinstance(called, str):
+                called = by_torch(plan, step)
             if call.gpu and not isinstance(called, (str, *ON_GPU)):
                 called = f"{step.name} has no code for GPUs"
             if isinstance(called, str):
