@@ -14,6 +14,7 @@ from framefuse.fuse.graph.dropouts import with_whole_dropouts
 from framefuse.fuse.graph.empty import without_empty
 from framefuse.fuse.graph.exclusive_scans import with_exclusive_scans
 from framefuse.fuse.graph.folded_scales import with_folded_scales
+from framefuse.fuse.graph.grown_cats import with_grown_cats
 from framefuse.fuse.graph.interleaved import with_interleaved_parts
 from framefuse.fuse.graph.joins import with_pieces
 from framefuse.fuse.graph.named_sizes import with_named_sizes
@@ -77,6 +78,7 @@ PASSES = (
     Pass("short runs", GRAPH, without_short_runs),
     Pass("single copies", GRAPH, _alone(with_single_copies)),
     Pass("row sums", GRAPH, with_row_sums),
+    Pass("grown cats", GRAPH, with_grown_cats),
     Pass("own sums", GRAPH, _alone(with_own_sums)),
     Pass("parts", GRAPH, _alone(with_parts)),
     Pass("own results", GRAPH, _alone(with_own_results)),

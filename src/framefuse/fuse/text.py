@@ -45,7 +45,11 @@ def groups_text(groups: Groups, before: object = None) -> str:
     through = _through(told)
     left = [node for node in groups.graph.nodes if node not in told and node.op not in ("input", "result")]
     views = [node for node in left if node in through]
-    gone = [node for node in left if node not in through]
+    gone = [node for node in left if node not in through and node not in groups.inside]
+    wholes = dict.fromkeys(place.whole for place in groups.inside.values())
+    for whole in wholes:
+        parts = (names[node] for node, place in groups.inside.items() if place.whole is whole)
+        lines.append(f"in one memory: {', '.join(parts)}")
     lines += [f"part of an index: {', '.join(_named(node, names) for node in views)}"] if views else []
     lines += [f"removed, nothing needs it: {', '.join(_named(node, names) for node in gone)}"] if gone else []
     return "\n".join(lines)

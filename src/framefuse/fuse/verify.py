@@ -86,7 +86,7 @@ def _order(schedule: Schedule) -> Iterator[str]:
             if memories[root].place == "fresh" and root not in allocated:
                 yield f"item {position} writes buffer {number} before it is allocated"
             place = memories[root].place
-            if (number != root and place not in ("fresh", "input")) or (
+            if (number != root and place not in ("fresh", "input", "arena")) or (
                 place == "input" and memories[root].input not in owned and not _is_over(item, number)
             ):
                 yield f"item {position} writes buffer {number}, an {memories[number].place}"

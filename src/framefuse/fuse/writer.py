@@ -151,6 +151,10 @@ class _Writer:
         if isinstance(key, Partial):
             return Value("arena", key.dtype, (key.size,), (ONE,), key.device)
         strides = self.strides_of(key)
+        part = self.groups.inside.get(key)
+        if part is not None and part.whole is not key:
+            base, offset = self.number(part.whole), strides[part.axis] * part.start
+            return Value("view", key.dtype, key.shape, strides, key.device, -1, base, offset)
         place = {"input": "input", "result": "call"}.get(key.op, "fresh" if key in self.escaping else "arena")
         place = "fresh" if key in self.made else place
         position = key.attr("index") if key.op == "input" else -1

@@ -271,7 +271,7 @@ def _result(printer: _Printer, node: Node, operands: list[str]) -> str:
 
 SPECIAL: dict[str, Callable[[_Printer, Node, list[str]], str]] = {
     "slice": _slice, "pad": _pad, "iota": _iota, "prod": _prod, "sum": _sum, "argmax": _position,
-    "argmin": _position, "cat": _cat, "full": _full, "library": _library, "result": _result,
+    "argmin": _position, "cat": _cat, "grown": _cat, "full": _full, "library": _library, "result": _result,
 }  # fmt: skip
 
 REAL_TEXT = {

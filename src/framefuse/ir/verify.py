@@ -143,6 +143,7 @@ SHAPES: dict[str, Callable[[Node, list[tuple[int, ...]], tuple[int, ...]], bool]
     "slice": _slice_fits,
     "pad": lambda node, given, mine: len(node.attr("before")) == len(mine) == len(given[0]),
     "cat": _cat_fits,
+    "grown": _cat_fits,
     "take": _take_fits,
     "gather": lambda node, given, mine: mine == given[1],
     "scatter_add": lambda node, given, mine: mine == given[0] and given[1] == given[2] and len(mine) == len(given[1]),

@@ -25,6 +25,7 @@ STENCILS = "tests/gpu/test_stencils.py"
 WINDOWS = "tests/gpu/test_overlapping_windows.py"
 BESIDE = "tests/gpu/test_beside_reductions.py"
 POINTS = "tests/gpu/test_points.py"
+GROWN = "tests/gpu/test_growing_features.py"
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
 
@@ -53,7 +54,7 @@ def test_products_and_stencils_as_on_a_gpu():
 
 def test_windows_and_results_beside_reductions_as_on_a_gpu():
     flags = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    passes(["-m", "pytest", *flags, WINDOWS, BESIDE], FRAMEFUSE_CPU_TARGET="triton")
+    passes(["-m", "pytest", *flags, WINDOWS, BESIDE, GROWN], FRAMEFUSE_CPU_TARGET="triton")
 
 
 def test_programs_by_launch_steps():

@@ -100,7 +100,7 @@ def _of_operands(node: Node, orders: Mapping[Node, Order]) -> Order | None:
     if first is None:
         return None
     kind = TABLE[node.op].kind
-    if kind in ELEMENTWISE or node.op == "cat":
+    if kind in ELEMENTWISE or node.op in ("cat", "grown"):
         return next((orders[operand] for operand in node.inputs if operand in orders), None)
     order = orders.get(first)
     if order is None:

@@ -10,6 +10,7 @@ from framefuse.fuse.addressing.indexing import MOVES, Split, operand_index
 from framefuse.fuse.addressing.layout import Order, preferred_orders
 from framefuse.fuse.addressing.ranges import ZERO
 from framefuse.fuse.addressing.strided import Strides, View, strided
+from framefuse.fuse.graph.grown_cats import places
 from framefuse.fuse.graph.results import wanted
 from framefuse.fuse.grouping import kept, plain_cats
 from framefuse.fuse.grouping.call_views import CallViews
@@ -66,6 +67,7 @@ class Grouping:
         # New contents of inputs, which are best made last, in the inputs' memory.
         self.written = frozenset(write.node for write in self.graph.writes)
         self.orders: dict[Node, Order] = {**preferred_orders(self.graph), **self.output_orders}
+        self.inside = places(self.graph)
         self.weights: dict[Node, Weight] = weights(self.graph)
         called = (operand for node in self.graph.nodes if node.op == "library" for operand in node.inputs)
         self.repeats = Repeats(self.setting, self.weights, self.graph.hints, self.strides_of)
@@ -86,9 +88,11 @@ class Grouping:
                 self.results.setdefault(node.inputs[0], []).append(node)
         for node in reversed(self.in_turn()):
             self.decide(node)
+        grown = (node for node in self.graph.nodes if node.op == "grown" and any(self.users(node)))
+        self.home.update({node: self.home[node.inputs[-1]] for node in grown})
         return Groups(
             self.graph, self.sequence(), self.home, self.required, self.demands, self.readers, self.views,
-            self.results, self.orders, self.output_orders, kept=self.why,
+            self.results, self.orders, self.output_orders, kept=self.why, inside=self.inside,
         )  # fmt: skip
 
     def in_turn(self) -> list[Node]:
@@ -115,7 +119,7 @@ class Grouping:
 
     def strides_of(self, node: Node) -> Strides:
         """The layout of a node that is in memory."""
-        return strides_of(node, self.orders, self.output_orders)
+        return strides_of(node, self.orders, self.output_orders, self.inside)
 
     def decide(self, node: Node) -> None:
         """Where ``node`` is computed: nowhere, inside its consumers, or in a group that keeps it in memory."""
@@ -126,6 +130,9 @@ class Grouping:
             return
         if node.op == "library":
             self.call(node)
+            return
+        if node.op == "grown":
+            self.grown(node)
             return
         users = self.demands.get(node, {})
         required = node in self.required or node in self.readers
@@ -150,7 +157,8 @@ class Grouping:
                 for cell in tuple(cells):
                     self.compute(group, cell)
         elif required:
-            self.keep(node, users, kept.RESULT if node in self.required else kept.READ)
+            read = kept.PLACED if node in self.inside else kept.READ
+            self.keep(node, users, kept.RESULT if node in self.required else read)
         else:
             self.keep(node, users, kept.why_kept(node, users))
 
@@ -200,6 +208,20 @@ class Grouping:
         self.publish(node, group)
         for number, operand in enumerate(node.inputs):
             self.read(group, node, number, strided(operand, self.strides_of, self.graph.hints))
+
+    def grown(self, node: Node) -> None:
+        """Who reads a grown cat finds it in memory, when each piece is in its place."""
+        for group, cells in self.demands.get(node, {}).items():
+            for cell in cells:
+                group.load(cell)
+        for piece in node.inputs:
+            readers = self.readers.setdefault(piece, [])
+            readers += [group for group in self.users(node) if group not in readers]
+
+    def users(self, node: Node) -> Iterator[Group]:
+        """The groups that read a node."""
+        yield from self.demands.get(node, ())
+        yield from self.readers.get(node, ())
 
     def scatter(self, node: Node) -> None:
         """A kernel that adds to the memory of the first operand, which is then that of the node."""
@@ -422,7 +444,7 @@ class Grouping:
 
     def may_host(self, group: Group, node: Node, users: dict[Group, list[Cell]]) -> bool:
         """Whether ``group`` may leave one more value in memory: no other reader of it may run before the group."""
-        if group.node is not None or group.adds:
+        if group.node is not None or group.adds or group in self.readers.get(node, ()):
             return False
         if len(group.roots) >= costs.KERNEL_ROOTS or len(group.cells) > costs.KERNEL_CELLS:
             return False

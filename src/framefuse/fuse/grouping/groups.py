@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from framefuse.fuse.addressing.layout import Order, dense_strides
 from framefuse.fuse.addressing.strided import Strides, View
+from framefuse.fuse.graph.grown_cats import Place
 from framefuse.fuse.grouping.cells import Cell, Group
 from framefuse.fuse.grouping.choices import Activated, FusedProduct
 from framefuse.fuse.setting import ProductName
@@ -21,7 +22,8 @@ class Groups:
     of dimensions in memory, ``wanted`` those that the program asks for.
 
     ``activated`` are products that the library computes with what alone reads them, ``products`` those that a kernel of
-    ours could compute with what is done with them. ``kept`` says why a kernel leaves a value in memory.
+    ours could compute with what is done with them. ``kept`` says why a kernel leaves a value in memory, and ``inside``
+    of which values it is a part of another's.
     """
 
     graph: Graph
@@ -37,16 +39,21 @@ class Groups:
     activated: tuple[Activated, ...] = ()
     products: Mapping[ProductName, FusedProduct] = field(default_factory=dict)
     kept: Mapping[Node, str] = field(default_factory=dict)
+    inside: Mapping[Node, Place] = field(default_factory=dict)
 
     def strides_of(self, node: Node) -> Strides:
         """The layout of a node that is in memory."""
-        return strides_of(node, self.layouts, self.wanted)
+        return strides_of(node, self.layouts, self.wanted, self.inside)
 
 
-def strides_of(node: Node, layouts: Mapping[Node, Order], wanted: Mapping[Node, Order]) -> Strides:
+def strides_of(
+    node: Node, layouts: Mapping[Node, Order], wanted: Mapping[Node, Order], inside: Mapping[Node, Place]
+) -> Strides:
     """The layout of a node in memory: eager's own, else dense in the order that the node has among ``layouts``, or a
-    product among those ``wanted``.
+    product among those ``wanted``; that of the memory ``inside`` which it lies.
     """
+    if node in inside:
+        node = inside[node].whole
     if node.strides is not None and node.op in ("input", "result"):
         return node.strides
     return dense_strides(node.shape, layouts.get(node) if node.op != "matmul" else wanted.get(node))

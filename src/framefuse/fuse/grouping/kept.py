@@ -11,6 +11,7 @@ from framefuse.ir.ops import TABLE
 
 RESULT = "it is a result, or kept for the backward pass"
 READ = "a product or a call of the library reads it from memory"
+PLACED = "it is a piece of a cat that others continue, which all have one memory"
 JOINED = f"it is joined from more than {costs.CAT_PIECES} pieces, which are copied into place"
 ADDED = "elements are added at positions, which takes memory"
 SCANNED = "its running values have an order that the reader's loops do not"

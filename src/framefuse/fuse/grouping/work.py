@@ -68,7 +68,7 @@ def weights(graph: Graph) -> dict[Node, Weight]:
         if node.op == "full" or (elementwise and all(by_node[operand] is NUMBER for operand in node.inputs)):
             by_node[node] = NUMBER
             continue
-        if row.kind in ("call", "reduce", "scatter", "scan") or node.op == "input":
+        if row.kind in ("call", "reduce", "scatter", "scan") or node.op in ("input", "grown"):
             by_node[node] = _loaded(node)
             continue
         time, loads, size = op_time(node), 0, 0
