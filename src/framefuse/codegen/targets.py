@@ -29,7 +29,8 @@ class Backend:
 
     ``compile`` gives the code of a kernel; it raises Unsupported for a kernel that it cannot express. ``lacks`` says
     what is missing here, None where the backend works. ``slow`` compilers work for several kernels at once, in
-    ``threads(kernels)`` threads, and call tools that may be missing; those that are not ``hinted`` take no hints.
+    ``threads(kernels)`` threads, and call tools that may be missing; ``prepare(nodes)`` tells them that kernels of a
+    graph come; those that are not ``hinted`` take no hints.
 
     Where there are ``choices(kernel, hints)`` of how to cut a kernel, ``compile`` heeds one of them, and
     ``signature(kernel, hints, device)`` names in all processes what decides which one is the fastest.
@@ -43,6 +44,7 @@ class Backend:
     choices: Callable[[Kernel, Hints], Sequence[Choice]] | None = None
     signature: Callable[[Kernel, Hints, str], str] | None = None
     threads: Callable[[int], int] = lambda kernels: min(kernels, COMPILERS)
+    prepare: Callable[[int], None] = lambda nodes: None
 
 
 def backend(device: str, cpu: str = "llvm") -> Backend | None:
@@ -153,7 +155,7 @@ def _triton(device: str, **more: bool) -> Target:
 
 _CUDA = _triton("cuda", reports=False, epilogues=torch.version.hip is None)
 _CHOICES: dict[str, Any] = {"choices": triton.candidates, "signature": triton.signature}
-_LAUNCHED: dict[str, Any] = {"slow": True, "threads": triton.threads, **_CHOICES}
+_LAUNCHED: dict[str, Any] = {"slow": True, "threads": triton.threads, "prepare": triton.prepare, **_CHOICES}
 _ALONE: dict[str, Any] = {"library": False, "products": True, "epilogues": False}
 CPUS = {"llvm": "cpu", "alone": "cpu alone", "triton": "cpu by triton"}
 BACKENDS: dict[str, Backend] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -71,6 +72,14 @@ def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, Ker
         tuning = None
     codes = {index: code_of[key] for index, key in keys.items()}
     return compiled_together(wanted, codes, COMPILERS), tuning
+
+
+def prepare(graph: Graph, options: Options) -> None:
+    """Tells compilers that are slow to start that kernels of a graph come, of which fuse is about to decide."""
+    for device, nodes in Counter(node.device for node in graph.nodes).items():
+        compiler = backend(device, options.cpu_target)
+        if compiler is not None and compiler.slow:
+            compiler.prepare(nodes)
 
 
 def choose_products(schedule: Schedule, options: Options) -> Chosen:

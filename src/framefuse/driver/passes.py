@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from framefuse.driver.captured_passes import with_captured_passes
     from framefuse.driver.examples import examples_of
     from framefuse.driver.fixed_inputs import fixed_inputs
-    from framefuse.driver.kernels import choose_products, compile_kernels
+    from framefuse.driver.kernels import choose_products, compile_kernels, prepare
     from framefuse.fuse import fuse
     from framefuse.ir.derivations import counter_beside
     from framefuse.ir.verify import verify
@@ -83,6 +83,7 @@ else:  # a call that an earlier process kept needs none of them
     fixed_inputs = later("framefuse.driver.fixed_inputs", "fixed_inputs")
     choose_products = later("framefuse.driver.kernels", "choose_products")
     compile_kernels = later("framefuse.driver.kernels", "compile_kernels")
+    prepare = later("framefuse.driver.kernels", "prepare")
     counter_beside = later("framefuse.ir.derivations", "counter_beside")
     fuse = later("framefuse.fuse", "fuse")
     verify = later("framefuse.ir.verify", "verify")
@@ -276,6 +277,7 @@ def _fuse(
         why = lacking(device, options.cpu_target)
         if why is not None:
             return _on_aten(graph, options, device, why)
+    prepare(graph, options)
     if trace.assumptions.state.deterministic and any(node.op == "scatter_add" for node in graph.nodes):
         return _scheduled(on_aten(graph), options)  # a forward made again, where terms are to be added in order now
     fixed = fixed_inputs(trace, bound, options) if halves is None else {}

@@ -4,6 +4,8 @@ from framefuse.codegen.triton.candidates import candidates
 from framefuse.codegen.triton.compile import by_interpreter, compile_kernel, launched_by_triton, signature, text
 from framefuse.codegen.triton.pool import PROCESS
 
-threads = PROCESS.threads
+prepare, threads = PROCESS.prepare, PROCESS.threads
 
-__all__ = ["by_interpreter", "candidates", "compile_kernel", "launched_by_triton", "signature", "text", "threads"]
+__all__ = [
+    "by_interpreter", "candidates", "compile_kernel", "launched_by_triton", "prepare", "signature", "text", "threads",
+]  # fmt: skip

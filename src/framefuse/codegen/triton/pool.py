@@ -1,7 +1,8 @@
 """Compiles kernels in several processes: Triton's first stages are Python, of which a process runs one thread at once.
 
-Processes are started where many kernels are to be compiled that no cache has and there are cores for them, and end
-some seconds after the last. What they cannot do, or no longer do, this process does.
+Processes are started where many kernels are to be compiled that no cache has and there are cores for them: when a graph
+comes that is large enough to have so many, or when some were missed. They end some seconds after the last. What they
+cannot do, or no longer do, this process does.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from framefuse.codegen.triton.vendor import NVIDIA
 from framefuse.codegen.unsupported import Unsupported
 
 MANY = 8  # kernels of a graph for which processes may be started; chosen
+NODES = 300  # of a graph that is likely to have as many; chosen
 MISSED = 4  # of them that had to be compiled before they are: they take a third of a second to start; chosen
 MOST = 12  # processes; chosen
 HERE = 1  # kernels that this process compiles at once beside the others; chosen
@@ -80,23 +82,43 @@ class Pool:
         self._lock = threading.Lock()
         self._wanted = 0  # processes for the graph at hand
         self._missed = 0  # kernels of it that no cache had
+        self._found = False  # whether caches had nearly all kernels of the last large graph
         self._all: list[Process] = []
         self._places: queue.SimpleQueue[Process | None] = queue.SimpleQueue()  # None: this process
         self._timer: threading.Timer | None = None
         self._busy = 0
 
+    def prepare(self, nodes: int) -> None:
+        """Starts processes for a graph of so many nodes while its kernels are not known yet, unless caches had those of
+        the last one.
+        """
+        if nodes >= NODES and not self._all and not self._found:
+            threading.Thread(target=self._prepare, daemon=True).start()
+
+    def _prepare(self) -> None:
+        most = self._allowed()
+        with self._lock:
+            if most > 1 and not self._all:
+                self._wanted = most
+                self._start()
+                self._wait()
+
+    def _allowed(self) -> int:
+        return _allowed() if self._most is None else self._most
+
     def threads(self, kernels: int) -> int:
         """In how many threads the kernels of a graph, so many, are best compiled."""
-        most = _allowed() if self._most is None else self._most
+        most = self._allowed()
         wanted = min(most, kernels - HERE) if kernels >= MANY and most > 1 else 0
         with self._lock:
-            self._wanted, self._missed = wanted, 0
+            self._wanted, self._missed, self._found = wanted, 0, kernels >= MANY
             return min(kernels, max(ALONE, HERE + max(wanted, len(self._all))))
 
     def compiled(self, job: Job) -> Binary:
         """The code of a function. Raises Unsupported where Triton refuses it, and what its compiler raises."""
         with self._lock:
             self._missed += 1
+            self._found = self._found and self._missed < MISSED
             if not self._all and self._wanted and self._missed >= MISSED:
                 self._start()
             alone, places = not self._all, self._places

@@ -50,10 +50,10 @@ def binaries(nests=NESTS):
         return [c.binary for c in threads.map(lambda nest: compile_kernel(nest, special, place, on=REFERENCE), nests)]
 
 
-def ready(pool):
+def ready(pool, least=0):
     """Waits until its processes take jobs."""
     end = time.monotonic() + 60
-    while pool._places.qsize() < 1 + len(pool._all) and time.monotonic() < end:
+    while pool._places.qsize() < 1 + max(least, len(pool._all)) and time.monotonic() < end:
         time.sleep(0.05)
 
 
@@ -79,6 +79,23 @@ def test_few_kernels_and_those_that_caches_have_start_no_process(monkeypatch):
     binaries(NESTS[:5])
     pool.threads(20)
     binaries(NESTS[:3])  # the others are found
+
+
+def test_processes_start_when_a_large_graph_comes(expected, monkeypatch):
+    """Unless caches had the kernels of the last one."""
+    pool = pools.Pool(most=2)
+    monkeypatch.setattr(pools, "PROCESS", pool)
+    pool.prepare(pools.NODES - 1)
+    assert not pool._all
+    pool.prepare(pools.NODES)
+    ready(pool, 2)
+    assert len(pool._all) == 2 and pool._timer is not None
+    assert binaries() == expected and pool.far > 2
+    pool.end()
+    pool.threads(len(NESTS))
+    monkeypatch.setattr(pools, "Process", lambda: pytest.fail("a process was started"))
+    pool.prepare(pools.NODES)
+    assert not pool._all
 
 
 def test_what_triton_refuses_is_refused(pool, monkeypatch):
