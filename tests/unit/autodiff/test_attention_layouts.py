@@ -34,3 +34,32 @@ def test_any_order_of_dimensions(order, heads):
         ours, theirs = (torch.autograd.grad(part, inputs, wanted) for part in (found, expected))
         torch.testing.assert_close(ours, theirs)
     assert compiled_function(compiled).dispatch.hits == 3
+
+
+SPARSE = {
+    "expanded": lambda made: torch.randn(2, 3, 5, 1, generator=made).expand(2, 3, 5, 8),
+    "every other": lambda made: torch.randn(2, 3, 5, 16, generator=made)[..., ::2],
+    "part of a row": lambda made: torch.randn(2, 3, 5, 11, generator=made)[..., 2:10],
+}
+
+
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("how", SPARSE)
+def test_rows_whose_elements_do_not_lie_together(how, place):
+    """Eager leaves the kernel to rows that do: it reads neighbours, whatever the last stride is."""
+
+    def attention(query, key, value):
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+    compiled = framefuse.compile(attention)
+    for turn in range(4):
+        made = torch.Generator().manual_seed(turn)
+        inputs = [torch.randn(2, 3, 5, 8, generator=made) for _ in range(3)]
+        inputs[place] = SPARSE[how](made)
+        inputs = [part.detach().requires_grad_() for part in inputs]
+        found, expected = compiled(*inputs), attention(*inputs)
+        torch.testing.assert_close(found, expected)
+        wanted = torch.randn(expected.shape, generator=made)
+        ours, theirs = (torch.autograd.grad(part, inputs, wanted) for part in (found, expected))
+        torch.testing.assert_close(ours, theirs)
+    assert compiled_function(compiled).dispatch.hits >= 2

@@ -9,7 +9,7 @@ import torch
 from framefuse.autodiff.accumulate import add
 from framefuse.autodiff.library import Order, arguments, calls, order_in, order_of
 from framefuse.autodiff.registry import Given, Gradient, differentiable_form, vjp_call
-from framefuse.ir.builder import ZERO, Builder
+from framefuse.ir.builder import ONE, ZERO, Builder
 from framefuse.ir.dtypes import BOOL, BY_NAME
 from framefuse.ir.graph import Node
 from framefuse.ir.values import Value
@@ -38,7 +38,7 @@ def attention(
     shapes = [part.shape for part in (query, key, value)]
     if any(len(shape) != 4 for shape in shapes) or query.device != "cpu" or not query.dtype.is_float:
         return None
-    if any(order_in(builder, node, part)[-1] != 3 for part in (query, key, value)):
+    if not all(_in_rows(builder, node, part) for part in (query, key, value)):
         return None  # eager takes another way then: the kernel reads rows that lie together
     same = [(query.shape[0], key.shape[0]), (query.shape[1], key.shape[1]), (query.shape[3], value.shape[3])]
     if not all(builder.known_equal(a, b) or builder.size(a) == builder.size(b) for a, b in same):
@@ -70,6 +70,19 @@ def attention(
         given=[order_of(builder, old), ROWS],
     )
     return {old: outputs[0]}
+
+
+def _in_rows(builder: Builder, call: Node, operand: Node) -> bool:
+    """Whether the last dimension of a call's operand is innermost in memory, now and at later calls."""
+    if order_in(builder, call, operand)[-1] != 3:
+        return False
+    if call.attr("orders")[call.inputs.index(operand)] is not None or operand.strides is None:
+        return True
+    step = operand.strides[-1]  # what is expanded, or every other element, has no order
+    if builder.size(step) != 1:
+        return False
+    builder.require("==", step, ONE, "rows of attention")
+    return True
 
 
 @vjp_call("flash_attention")
