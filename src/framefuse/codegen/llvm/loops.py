@@ -11,6 +11,7 @@ from framefuse.codegen.llvm.builder import Builder, Reg, Region
 from framefuse.codegen.llvm.digits import Digits, divisions
 from framefuse.codegen.llvm.memory import STORED, Area, Memory
 from framefuse.codegen.llvm.reductions import Parts, Running
+from framefuse.codegen.llvm.line_tests import lanes_at, lanes_within
 from framefuse.codegen.llvm.shape import Shape, vector_shape
 from framefuse.codegen.llvm.transposes import transposed_copy, write_blocks
 from framefuse.codegen.llvm.values import STEPS, Group, Lanes, Node, Scope, Values
@@ -339,12 +340,8 @@ class Loops:
 
     def _first_lanes(self, limit: Reg, start: Reg, count: int) -> Group:
         """A vector whose lanes are on where their iteration comes before ``limit``."""
-        b = self.b
-        narrow = "i32" if count <= 16 else "i16"
-        left = b.intrinsic("smin", b.sub(limit, start), b.const(count, "i64"))
-        left = b.intrinsic("smax", left, b.const(0, "i64"))
-        mask = b.compare("ult", b.iota(narrow, count), b.splat(b.convert("trunc", left, narrow), count))
-        return Group(start, mask, left)
+        left = lanes_within(self.b, self.b.sub(limit, start), count)
+        return Group(start, lanes_at(self.b, "ult", left, count), left)
 
     # ---- scratch rows
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from framefuse.codegen.llvm.line_tests import computed_in_lanes, narrow_copies
 from framefuse.codegen.llvm.target import Target
 from framefuse.ir.dtypes import DType
 from framefuse.ir.loops import Accumulator, Apply, Load, Loop, LoopKind, Store, Value
-from framefuse.ir.loops.walk import statements, values_of
+from framefuse.ir.loops.walk import statements
+
+HALF = 2  # bytes
 
 # Instructions of a row in a vector loop where they are not one; functions that are called count as many.
 INSTRUCTIONS = {
@@ -49,11 +52,12 @@ class Shape:
 
 def vector_shape(loop: Loop, target: Target, repeated: bool) -> Shape:
     """The shape for one vector loop of a kernel; ``repeated`` says that it is inside of another loop."""
-    values = list(values_of(loop.body))
+    values = list(computed_in_lanes(loop.body, loop.axis))
     dtypes = {value.dtype for value in values} | {
         part for s in statements(loop.body) if isinstance(s, Accumulator) for part in (s.dtype, s.of) if part
     }
-    lanes = max(2, target.vector_bytes // _element(dtypes))
+    moved = target.masked_bytes <= HALF and narrow_copies(values)
+    lanes = max(2, target.vector_bytes // _element(dtypes, HALF if moved else 4))
     work = sum(_instructions(value) for value in values)
     stored = [value.dtype for value in values if isinstance(value, Load)]
     written = [s.value.dtype for s in statements(loop.body) if isinstance(s, Store)]
@@ -85,15 +89,15 @@ def _writes_apart(loop: Loop) -> bool:
     return any(slope is None or slope.constant not in (0, 1) for slope in slopes)
 
 
-def _element(dtypes: set[DType]) -> int:
-    """The element size that fills a register: 4 wherever 32-bit or 16-bit floats take part (these are widened)."""
-    sizes = {4 if dtype.is_float and dtype.size == 2 else dtype.size for dtype in dtypes}
+def _element(dtypes: set[DType], half: int) -> int:
+    """The element size that fills a register; that of 16-bit floats is ``half``: 4 where they are widened."""
+    sizes = {half if dtype.is_float and dtype.size == 2 else dtype.size for dtype in dtypes}
     floats = {dtype.size for dtype in dtypes if dtype.is_float}
     if 8 in floats:
         return 8
-    if 4 in sizes or floats:
+    if 4 in sizes:
         return 4
-    return 8 if 8 in sizes else 2
+    return 8 if 8 in sizes else HALF
 
 
 def _instructions(value: Value) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from framefuse.codegen.llvm.builder import Builder, Reg, Region
 from framefuse.codegen.llvm.casts import HELD, cast, place, with_sign
 from framefuse.codegen.llvm.integers import floor_quotient, lane_quotients
+from framefuse.codegen.llvm.line_tests import line_test, tested_lanes
 from framefuse.codegen.llvm.memory import Memory
 from framefuse.codegen.llvm.pointwise import apply
 from framefuse.ir.dtypes import BOOL, FLOAT64, INT64, DType
@@ -171,6 +172,10 @@ class Values:
         # What may fail is not moved out of a loop that may have no turn, but for the innermost: its surroundings run
         # only when there is one.
         level = self.depth - 1 if value.may_fail else 0
+        line = line_test(value, self.lanes.axis) if self.lanes else None
+        if line is not None and not (base := self.index(line.base)).varying:
+            axis = self.symbols[self.lanes.axis]
+            return self.make("line", (base, axis), BOOL, (line.op, line.slope), 0, self.numbers[id(value)])
         if value.op == "cast" and parts[0].op in ("neg", "abs") and value.dtype.is_float and value.dtype.size == 2:
             (wide,) = parts[0].args
             if wide.op == "cast" and wide.args[0].dtype is value.dtype:
@@ -289,7 +294,7 @@ class Values:
             addresses = ADDRESSES[how]
             mask = [(arg, node.varying) for arg in node.args[addresses[0] :]]
             return [*mask, *((node.args[number], how == "any" and number == 1) for number in range(addresses[1]))]
-        if node.op == "pointer":
+        if node.op in ("pointer", "line"):
             return [(node.args[0], False)]
         return [(arg, node.varying) for arg in node.args]
 
@@ -343,6 +348,11 @@ class Values:
             lanes = self.lanes.count
             start = self.b.splat(self.lanes.groups[group].start, lanes)
             return self.b.add(start, self.b.iota("i64", lanes))
+        if node.op == "line":
+            op, slope = node.extra
+            start = self.lanes.groups[group].start
+            first = self._index_arithmetic("iadd" if slope == 1 else "isub", self.get(node.args[0]), start)
+            return tested_lanes(self.b, op, slope, first, self.lanes.count)
         if node.op == "pointer":
             address = self.memory.pointer(self.b, node.extra, self.get(node.args[0]))
             return self.b.opaque(address) if self.lanes and node.args[0].op != "const" else address
@@ -379,6 +389,8 @@ class Values:
         b = self.b
         if op == "iadd":
             return b.op("i64", x.lanes, f"add nsw {x}, {y.name}")
+        if op == "isub":
+            return b.op("i64", x.lanes, f"sub nsw {x}, {y.name}")
         if op == "imul":
             return b.op("i64", x.lanes, f"mul nsw {x}, {y.name}")
         if op == "ifloordiv":
