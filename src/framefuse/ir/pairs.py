@@ -21,7 +21,8 @@ JOIN, SPLIT = "complex", "reals"  # the names of the library calls
 def reals(numbers: torch.Tensor) -> torch.Tensor:
     """The memory of complex numbers as reals; a lazy conjugate is computed first, as gradients may be one."""
     if numbers.is_conj() or numbers.is_neg():
-        numbers = numbers.resolve_conj().resolve_neg()
+        once = tuple(slice(None) if step else slice(0, 1) for step in numbers.stride())
+        numbers = numbers[once].resolve_conj().resolve_neg().expand(numbers.shape)
     return torch.view_as_real(numbers)
 
 
@@ -81,6 +82,8 @@ def in_memory(builder: Builder, node: Node) -> Node:
     real, rows = real_of(node.dtype), tuple(range(len(node.shape)))
     order = dense_order(builder.sizes(node.shape), builder.sizes(node.strides)) if node.strides is not None else None
     strides = dense_strides(shape, (*(order or rows), len(rows)))
+    if order is None and node.op == "input" and node.strides is not None:
+        strides = (*(step * 2 for step in node.strides), ONE)  # with gaps, or expanded: a view, too
     call = builder.opaque("library", (node,), attrs, real, (), None, node.device)
     return builder.opaque("result", (call,), (("path", ()),), real, shape, strides, node.device)
 

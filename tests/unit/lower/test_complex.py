@@ -247,3 +247,30 @@ def test_pairs_of_parts_in_another_shape_fix_no_sizes():
         mine, other = crossed(x), torch.view_as_real(x.mT).flatten(0, 1)
         assert mine.stride() == other.stride() and torch.equal(mine, other)
         assert (mine.data_ptr() == x.data_ptr()) is (other.data_ptr() == x.data_ptr())
+
+
+LAYOUTS = {
+    "expanded": lambda: torch.randn(3, 5, 1, dtype=torch.complex64).expand(3, 5, 7),
+    "expanded rows": lambda: torch.randn(1, 5, 7, dtype=torch.complex64).expand(3, 5, 7),
+    "every other": lambda: torch.randn(3, 5, 14, dtype=torch.complex64)[..., ::2],
+    "rows apart": lambda: torch.randn(3, 10, 7, dtype=torch.complex64)[:, ::2],
+    "part": lambda: torch.randn(3, 5, 9, dtype=torch.complex64)[..., 1:8].transpose(0, 1),
+    "expanded and apart": lambda: torch.randn(3, 10, 1, dtype=torch.complex64)[:, ::2].expand(3, 5, 7),
+}
+
+
+@pytest.mark.parametrize("conjugate", [False, True])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_parts_of_numbers_with_gaps_or_expanded_are_views_of_them(name, conjugate):
+    def function(x):
+        return (x * 2).sum(1), (x.conj() * x).real.mean(0), x.sum(0, keepdim=True).sum(2), x.abs() + 1
+
+    fast = framefuse.compile(function)
+    for turn in range(4):
+        torch.manual_seed(turn)
+        x = LAYOUTS[name]()
+        x = x.conj() if conjugate else x
+        for found, expected in zip(fast(x), function(x), strict=True):
+            assert found.stride() == expected.stride()
+            torch.testing.assert_close(found, expected)
+    assert conjugate or framefuse.explain(fast).hits == 3

@@ -1,4 +1,4 @@
-"""Comparisons of positions along a vector loop: the lanes before a point, or behind it, without the lanes' positions."""
+"""Comparisons of positions along a vector loop: the lanes before a point, or behind it, with no position of a lane."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from framefuse.ir.loops import Apply, Const, Index, Statement, Value
 from framefuse.ir.loops.walk import operands, statements, values
 from framefuse.ir.numbers import Expr, Symbol, expr
 
-# By the comparison with zero of base + lane: that of the lane with -base + the number. The two of base - lane are below.
+# By the comparison with zero of base + lane that of the lane with -base + the number; and by that of base - lane the
+# one with base + the number.
 FORWARD = {"ge": ("uge", 0), "gt": ("uge", 1), "lt": ("ult", 0), "le": ("ult", 1), "eq": ("eq", 0), "ne": ("ne", 0)}
 BACKWARD = {"ge": ("ult", 1), "gt": ("ult", 0), "lt": ("uge", 1), "le": ("uge", 0), "eq": ("eq", 0), "ne": ("ne", 0)}
 FAR = 2**40  # constants beyond are no positions, and a difference of them might overflow
@@ -66,7 +67,6 @@ def tested_lanes(b: Builder, op: str, slope: int, first: Reg, count: int) -> Reg
     """The lanes for which ``first + slope * lane`` compares so with zero."""
     predicate, more = (FORWARD if slope == 1 else BACKWARD)[op]
     point = b.sub(b.const(0, "i64"), first) if slope == 1 else first
-    # From base - lane >= 0 on it is lane < base + 1; from base + lane > 0 on lane >= 1 - base.
     point = b.add(point, b.const(more, "i64")) if more else point
     return lanes_at(b, predicate, lanes_within(b, point, count, -1 if predicate in ("eq", "ne") else 0), count)
 

@@ -9,9 +9,9 @@ from typing import Any
 from framefuse.codegen.llvm import reductions
 from framefuse.codegen.llvm.builder import Builder, Reg, Region
 from framefuse.codegen.llvm.digits import Digits, divisions
+from framefuse.codegen.llvm.line_tests import lanes_at, lanes_within
 from framefuse.codegen.llvm.memory import STORED, Area, Memory
 from framefuse.codegen.llvm.reductions import Parts, Running
-from framefuse.codegen.llvm.line_tests import lanes_at, lanes_within
 from framefuse.codegen.llvm.shape import Shape, vector_shape
 from framefuse.codegen.llvm.transposes import transposed_copy, write_blocks
 from framefuse.codegen.llvm.values import STEPS, Group, Lanes, Node, Scope, Values
