@@ -172,10 +172,11 @@ class Values:
         # What may fail is not moved out of a loop that may have no turn, but for the innermost: its surroundings run
         # only when there is one.
         level = self.depth - 1 if value.may_fail else 0
-        line = line_test(value, self.lanes.axis) if self.lanes else None
-        if line is not None and not (base := self.index(line.base)).varying:
-            axis = self.symbols[self.lanes.axis]
-            return self.make("line", (base, axis), BOOL, (line.op, line.slope), 0, self.numbers[id(value)])
+        axis = self.lanes.axis if self.lanes else None
+        line = None if axis is None else line_test(value, axis)
+        if axis is not None and line is not None and not (base := self.index(line.base)).varying:
+            operands = base, self.symbols[axis]
+            return self.make("line", operands, BOOL, (line.op, line.slope), 0, self.numbers[id(value)])
         if value.op == "cast" and parts[0].op in ("neg", "abs") and value.dtype.is_float and value.dtype.size == 2:
             (wide,) = parts[0].args
             if wide.op == "cast" and wide.args[0].dtype is value.dtype:
@@ -349,6 +350,7 @@ class Values:
             start = self.b.splat(self.lanes.groups[group].start, lanes)
             return self.b.add(start, self.b.iota("i64", lanes))
         if node.op == "line":
+            assert self.lanes is not None
             op, slope = node.extra
             start = self.lanes.groups[group].start
             first = self._index_arithmetic("iadd" if slope == 1 else "isub", self.get(node.args[0]), start)
