@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextvars
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
@@ -12,26 +12,36 @@ from framefuse import _native
 from framefuse.guards.instructions import is_dense, same_atom
 from framefuse.guards.source_nodes import MISSING
 from framefuse.ir.classes import is_by_content
-from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec, before_ones
+from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec, all_numbers, before_ones, extent, looked_at
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 NUMBERS = {"int": int, "float": float}
 TEXTS = ("str", "count")
+EXTENTS = ("length", "keys")
 FREE = ("integer", "real", "answer")
+ROWS, GROWING = (list, deque), (list, deque, dict, set)
+# So many lengths of a list, deque, dict or set that long-lived objects or arguments have, each with a trace of its own:
+# from then on no trace is made for one more. Of numbers, which are soon walked by eager, and of anything else, whose
+# traces are worth more.
+LENGTHS, LENGTHS_OF_NUMBERS = 8, 4  # chosen
 
 
 def moving(known: Iterable[Assumptions], arguments: Sequence[Value]) -> frozenset[Source]:
     """The sources of ints and floats, and of strings among arguments, that were held to a value and have another one
     now, or are free already.
 
-    The next recording makes them symbols: a number that changed once will change again. Of a string it holds what the
+    The next recording makes them symbols: a number that changed once will change again, and so will its neighbours in
+    a list. A container that had ever another length is among them by its :func:`extent`, a number whose ever other
+    value decided something by :func:`looked_at`. Of a string it holds what the
     program asks. A container or record among them, that a long-lived object has, was another one: what it holds is
     what counts. A tensor among them has a stride that was held because elements lay near (capture/recording), and has
     another one now, or lay densely and does not now, or was a column (sizes of 1 at the end) and is none now.
     """
     sources: set[Source] = set()
     values: dict[Source, Value] = {}
+    lengths: dict[Source, set[Value]] = {}
+    held_to: dict[Source, set[Value]] = {}
     for assumptions in known:
         held = {fact.source for fact in assumptions.facts if fact.kind == "is" and not fact.source.is_argument}
         for fact in assumptions.facts:
@@ -51,8 +61,51 @@ def moving(known: Iterable[Assumptions], arguments: Sequence[Value]) -> frozense
                 now = value_at(fact.source, arguments, values)
                 if type(now) is str and now != fact.value:
                     sources.add(fact.source)
+            elif fact.kind in EXTENTS:
+                lengths.setdefault(fact.source, set()).add(fact.value)
+        for source, value in _pinned(assumptions):
+            held_to.setdefault(source, set()).add(value)
         sources.update(entry.source for entry in assumptions.inputs if _lies_otherwise(entry, arguments, values))
+    sources.update(map(all_numbers, _moving_rows(sources, arguments, values)))
+    sources.update(looked_at(source) for source, met in held_to.items() if len(met) >= LENGTHS_OF_NUMBERS)
+    sources.update(extent(source) for source, met in lengths.items() if _grows(source, met, arguments, values))
     return frozenset(sources)
+
+
+def _pinned(assumptions: Assumptions) -> Iterator[tuple[Source, int]]:
+    """The ints that a trace takes as they are and whose values decided something all the same, with these."""
+    equal = [fact for fact in assumptions.relations if fact.op == "==" and fact.right.constant is not None]
+    if not equal:
+        return
+    places = {fact.value: fact.source for fact in assumptions.facts if fact.kind == "integer"}
+    for relation in equal:
+        (symbol, *others) = relation.left.symbols
+        if not others and symbol in places:
+            yield places[symbol], relation.right.constant
+
+
+def _moving_rows(sources: set[Source], arguments: Sequence[Value], values: dict[Source, Value]) -> set[Source]:
+    """The lists and deques of which a float was seen to move, or two ints: so may the others, which need no trace each
+    to show it.
+    """
+    met: dict[Source, int] = {}
+    for source in sources:
+        if source.kind == "item" and source.base is not None and type(source.key) is int:
+            if type(value_at(source.base, arguments, values)) in ROWS:
+                weight = 2 if type(value_at(source, arguments, values)) is float else 1
+                met[source.base] = met.get(source.base, 0) + weight
+    return {row for row, weight in met.items() if weight > 1}
+
+
+def _grows(source: Source, met: set[Value], arguments: Sequence[Value], values: dict[Source, Value]) -> bool:
+    """Whether a container had so many lengths, or sets of keys, that one more trace for the next is in vain."""
+    if len(met) < LENGTHS_OF_NUMBERS:
+        return False
+    now = value_at(source, arguments, values)
+    if not is_a(now, GROWING):
+        return False
+    parts = dict.values(now) if is_a(now, dict) else now if type(now) in GROWING else ()
+    return len(met) >= LENGTHS or all(type(part) in (int, float) for part in parts)
 
 
 def _is_another(fact: Fact, arguments: Sequence[Value], values: dict[Source, Value]) -> bool:

@@ -76,6 +76,21 @@ class Source:
         return type(self.key) is type(other.key) and bool(self.key == other.key)
 
 
+def extent(container: Source) -> Source:
+    """Stands, among places that move, for the length or the keys of a container."""
+    return Source("extent", container)
+
+
+def all_numbers(container: Source) -> Source:
+    """Stands, among places that move, for every number that is an element of a list or deque."""
+    return Source("numbers", container)
+
+
+def looked_at(number: Source) -> Source:
+    """Stands, among places that move, for a number that trace after trace was held to another value."""
+    return Source("looked", number)
+
+
 def _hashable(key: Value) -> Value:
     return key if isinstance(key, (str, int, float, bool, bytes, type(None), tuple)) else id(key)
 
@@ -100,6 +115,9 @@ KINDS: dict[str, str] = {
     "func": "{base}.__func__",  # holder is a bound method
     "self": "{base}.__self__",  # holder is a bound method
     "grad": "{base}.grad",  # holder is a tensor
+    "extent": "len({base})",  # never read: see extent
+    "numbers": "{base}[...]",  # never read: see all_numbers
+    "looked": "{base}",  # never read: see looked_at
 }
 
 

@@ -55,6 +55,15 @@ ROWS = (
         "return table.index_select(0, x.max().long()) * x  # a tensor, in place of a list",
     ),
     Row(
+        "length",
+        "a container of ever another length is walked",
+        "The program goes through {detail} that has had another length in many calls.",
+        "Nothing: a trace for each length would cost more. Else keep what it holds in a tensor.",
+        STEP,
+        "losses.append(loss.item())\nreturn sum(losses) / len(losses)",
+        "total += loss.item()\nreturn total / count",
+    ),
+    Row(
         "branch",
         "a branch on a tensor",
         "The branch depends on the value of a tensor ({detail}).",

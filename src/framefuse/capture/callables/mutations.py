@@ -56,6 +56,9 @@ def _native(holder: Value, name: str) -> Function:
     return method
 
 
+# How many of a method's first arguments are looked at; the others are only put into the container.
+PLACES = {"insert": 1, "appendleft": 0}
+
 # Lists and deques -----------------------------------------------------------------------------------------------------
 
 
@@ -105,7 +108,10 @@ def _owned(machine: Machine, holder: Value, name: str, *args: Value, **kwargs: V
     recorder = machine.recorder
     if kwargs.get("key") is not None:
         return MISSING
-    args = tuple([plain_number(value) if name != "insert" or not place else value for place, value in enumerate(args)])
+    if name == "__delitem__" and args == (slice(None),):
+        return _replaced(machine, holder, lambda: list.__delitem__(holder, slice(None)))
+    places = PLACES.get(name, len(args))
+    args = tuple([plain_number(value) if place < places else value for place, value in enumerate(args)])
     recorder.contents.own(holder)
     recorder.journal.content(holder)
     if name == "sort":

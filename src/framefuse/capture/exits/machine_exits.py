@@ -27,8 +27,12 @@ CUT_BEFORE = frozenset(("read-after-write", "data-size"))
 # Reasons that are healed where the instruction runs as a step of its own.
 STEPS = frozenset(
     ("item", "branch", "numpy", "tensor-attribute", "unknown-tensor", "random-state", "native-call", "autograd",
-     "transform", "custom-function", "tensor-kind", "value", "argument", "write", "opcode", "autocast")
+     "transform", "custom-function", "tensor-kind", "value", "argument", "write", "opcode", "autocast", "length")
 )  # fmt: skip
+
+
+# Code that is a part of the line around it.
+WITHIN = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))
 
 
 class Exits:
@@ -131,6 +135,22 @@ class Exits:
         """The recording is about to end at this instruction: it breaks here instead, or the next one does."""
         if self.learn(code, detail):
             self._again(None if code in CUT_BEFORE else (code, detail))
+
+    def leave(self, code: str, detail: str) -> bool:
+        """As :meth:`refuse` for an instruction that could be recorded, or for what goes through a comprehension that it
+        stands in; whether the next recording has a step there.
+        """
+        if self.points is None or self.sealed:
+            return False
+        place = len(self.frames) - 1
+        while place and (self.frames[place].code.code.co_name in WITHIN or is_ours(self.frames[place].globals)):
+            place -= 1
+        if place < len(self.frames) - 1:
+            return self.breakable() and self.learn_step(self.frames[place], code, detail)
+        if not self.learn(code, detail):
+            return False
+        self._again((code, detail))
+        return True
 
     def learn(self, code: str, detail: str) -> bool:
         """The next recording shall break at this instruction; False where that is known, or of no use."""

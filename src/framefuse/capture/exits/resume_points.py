@@ -117,14 +117,17 @@ class ResumePoints:
 
     def learn(self, code: CodeType, at: int, why: tuple[str, str] | None) -> bool:
         """Remembers to break before this instruction, or (with ``why``, a code and detail) to make it a step of its
-        own; False when that is known already, or impossible.
+        own, which is more; False when that is known already, or impossible.
         """
         handler = decode(code).steps[at][0]
         if why is not None and (not can_step(handler) or (why[0] == "value" and handler in READS)):
             return False
         steps = self.learnt.setdefault(code, {})
-        if at in steps or sum(map(len, self.learnt.values())) >= self.limit:
+        more = at in steps and steps[at] is None and why is not None
+        if (at in steps and not more) or sum(map(len, self.learnt.values())) >= self.limit:
             return False
+        if more:
+            self.cut_codes.pop(code, None)
         steps[at] = why
         return True
 

@@ -36,11 +36,13 @@ from framefuse.capture.recording.recipe import Recipes
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir.classes import builtin_base
 from framefuse.ir.containers import elements, size
+from framefuse.ir.facts import extent
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
 FREE_OF_EFFECTS = frozenset((int, float, str, FrameView, contextvars.Token, *TRACKED))  # nobody sees when they go
 LEAST, MOST = -(2**63), 2**63 - 1
+MOST_TURNS = 40  # chosen: of a loop with a break in it, each a point of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,10 +263,19 @@ class _Taker:
         held = stack[place]
         if id(held) in self.memo:
             return None
-        part = self._iterator(held)
         *_, walked = reduced(held)[1]
+        if type(walked) is list and self._is_long(walked):
+            return self.leaf(held)
+        part = self._iterator(held)
         self.moving.append(held)
         return dataclasses.replace(part, kind="walked") if type(walked) is list else part
+
+    def _is_long(self, walked: list[Value]) -> bool:
+        """Whether a list has more turns than there may be points, or another number of them in many calls: then one
+        point is there for all turns, and each takes its element in a step.
+        """
+        source = self.sources.source_of(walked)
+        return len(walked) > MOST_TURNS or (source is not None and extent(source) in self.recorder.moving)
 
     def locals(self, frame: Frame) -> Iterator[Part]:
         """The local variables; a tensor or number that nothing reads any more is not carried on."""

@@ -100,7 +100,7 @@ class Contents:
             changed = self.changed.get(id(container))
             if changed is not None and not self._followed(changed):
                 return
-            if id(container) not in self.sources.stated_lengths:
+            if id(container) not in self.sources.stated_lengths and self.sources.pins(entry[1], container):
                 self.sources.stated_lengths.add(id(container))
                 self.sources.fact(entry[1], "length", size(container) if changed is None else changed.length)
         except Exception as fault:
@@ -294,13 +294,13 @@ class Contents:
                 return False
             if not is_a(container, dict) and id(container) in self.changed:
                 return False
-            base, moving = entry[1], self.sources.host.moving
+            base = entry[1]
             if self.is_volatile(container):
                 return any(type(value) in (int, float) for value in held(container))
-            if not moving:
+            if not self.sources.host.moving:
                 return False
             return any(
-                type(value) in (int, float) and Source("item", base, key) in moving
+                type(value) in (int, float) and self.sources.is_moving(Source("item", base, key))
                 for key, value in (entries(container) if is_a(container, dict) else enumerate(elements(container)))
             )
         except Exception as fault:
@@ -361,6 +361,8 @@ class Contents:
                     plain_number(self.sources.read_at(base, place, "item", key, dict.__getitem__(container, key)))
         elif is_a(container, SEQUENCES):
             count = size(container) if changed is None else changed.length
+            if not self.sources.pins(base, container):
+                return
             self.sources.fact(base, "length", count)
             for number, value in enumerate(elements(container)[:count]):
                 plain_number(self.sources.read_at(base, (holder, "item", (int, number)), "item", number, value))
@@ -376,6 +378,8 @@ class Contents:
     def _guard_keys(self, container: Value, base: Source, changed: Change | None) -> list[Value]:
         """The keys of a known dict or the members of a set, in order, as they were when the call began."""
         keys = elements(container) if changed is None else list(changed.keys or ())
+        if not self.sources.pins(base, container):
+            return []
         if not keys:
             self.sources.fact(base, "length", 0)
         elif all(self._is_key(container, key) for key in keys):

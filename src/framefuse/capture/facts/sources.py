@@ -22,7 +22,7 @@ from framefuse.capture.facts.settings import Setting
 from framefuse.capture.facts.texts import Text, text
 from framefuse.capture.program.bound import BOUND_KINDS
 from framefuse.ir.classes import immutable, is_by_content
-from framefuse.ir.facts import Fact, Source
+from framefuse.ir.facts import Fact, Source, all_numbers, extent, looked_at
 from framefuse.ir.numbers import Real, Symbol
 from framefuse.ir.own_class import is_a
 from framefuse.ir.source import Line
@@ -39,6 +39,7 @@ class Host(Protocol):
     moving: frozenset[Source]
 
     def kill(self, code: str, detail: str) -> None: ...
+    def leave(self, code: str, detail: str) -> bool: ...
     def fault(self, error: Exception) -> None: ...
     def line(self) -> Line | None: ...
     def compared(self, *tensors: torch.Tensor) -> None: ...
@@ -172,6 +173,13 @@ class Sources:
         own = is_a(value, enum.Enum) and name not in ("_name_", "_value_") and not self.is_made(type(value))
         return self.root(value) if own else None
 
+    def pins(self, source: Source, container: Value) -> bool:
+        """Whether a trace may hold the length or the keys of a container. Where it had another one in many calls none
+        may: the instruction that asks is a step.
+        """
+        grows = bool(self.host.moving) and extent(source) in self.host.moving
+        return not (grows and self.host.leave("length", f"a {type(container).__name__}"))
+
     def fact(self, source: Source, kind: str, value: object = None, mark: object = None) -> None:
         """States a fact once; ``mark`` is the hashable identity of the value where it has none itself."""
         try:
@@ -192,7 +200,7 @@ class Sources:
                 value = bare(value)
                 kind = type(value)
             if free == CARRIED:
-                free = (kind is int or kind is float) and bool(self.host.moving) and source in self.host.moving
+                free = (kind is int or kind is float) and bool(self.host.moving) and self.is_moving(source)
             if kind in SINGLETONS:
                 self.fact(source, "is", value, id(value))
             elif kind is int:
@@ -203,7 +211,7 @@ class Sources:
                     return _found(integer(value, symbol.expr, self.relations), value, source)
                 self.fact(source, "int", value)
             elif kind is float:
-                if free and (self.host.symbolic or (self.host.moves_floats and source in self.host.moving)):
+                if free and (self.host.symbolic or (self.host.moves_floats and self.is_moving(source))):
                     return self._free_float(source, value)
                 self.float_fact(source, value)
             elif kind is str and free is True and source.is_argument and self._is_free(source):
@@ -229,6 +237,11 @@ class Sources:
         except Exception as fault:
             self.host.fault(fault)
             return value
+
+    def is_moving(self, source: Source) -> bool:
+        """Whether the number at ``source`` was seen to move, or others of the list that it is an element of."""
+        moving, base = self.host.moving, source.base
+        return source in moving or (source.kind == "item" and base is not None and all_numbers(base) in moving)
 
     def _free_float(self, source: Source, value: float) -> float:
         """A float that may be another one at the next call; a NaN that was met at another place is one with that."""
@@ -279,6 +292,17 @@ class Sources:
         form, moving = form_of(value), self.host.moving
         names = form.names if is_a(form, Real) else form.symbols
         return any(fact.value in names and fact.source in moving for fact in self.facts.values() if fact.kind in FREE)
+
+    def looked_at(self, value: Value) -> bool:
+        """Whether a run-time value is made of a number whose ever other value decided something."""
+        moving = self.host.moving
+        if not any(source.kind == "looked" for source in moving):
+            return False
+        names = form_of(value).symbols
+        return any(
+            fact.kind == "integer" and fact.value in names and looked_at(fact.source) in moving
+            for fact in self.facts.values()
+        )
 
     def _bounds(self, source: Source, value: slice) -> slice:
         """A slice whose bounds are symbols where they were seen to move."""

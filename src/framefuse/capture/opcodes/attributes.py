@@ -12,7 +12,7 @@ from framefuse.capture.callables.unseen import compared, key_in
 from framefuse.capture.facts.atoms import ATOMS
 from framefuse.capture.facts.hidden_state import refuse_hidden_state
 from framefuse.capture.facts.nested_numbers import pin_nested, strip
-from framefuse.capture.facts.numbers import TRACKED, plain_number
+from framefuse.capture.facts.numbers import TRACKED, Integer, bare, plain_number
 from framefuse.capture.facts.texts import Text
 from framefuse.capture.interp.continuations import DROP
 from framefuse.capture.interp.machine import Machine
@@ -127,6 +127,8 @@ def binary_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
         return machine.calls.call(frame, method, (holder, key), {})
     if kind in EXACT and kind is not dict:
         key = _index(machine, key)
+        if type(key) is Integer:
+            _look_up(machine, holder, key)
     if type(key) in TRACKED:
         key = key_in(machine, holder, key) if is_a(holder, dict) else key.plain()
     if kind in EXACT:
@@ -177,6 +179,14 @@ def binary_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
     value = holder[key]
     frame.stack.append(recorder.contents.item(holder, key, value, frame.code.grows and type(value) in (int, float)))
     return None
+
+
+def _look_up(machine: Machine, holder: Value, key: Integer) -> None:
+    """Ever another element, a number or a tensor, is taken: a trace for each place would be in vain."""
+    recorder, place = machine.recorder, bare(key)
+    if recorder.sources.looked_at(key) and -len(holder) <= place < len(holder):
+        if type(holder[place]) in (int, float, bool, torch.Tensor):
+            recorder.leave("value", "An instruction")
 
 
 # What schedulers set in the groups of an optimizer while it trains.

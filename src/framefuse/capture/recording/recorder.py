@@ -185,6 +185,13 @@ class Recorder:
             self.machine.exits.refuse(code, detail)
         self.end(code, detail)
 
+    def leave(self, code: str, detail: str) -> bool:
+        """Leaves the instruction at hand to a step, as recording it is in vain; False where that cannot be."""
+        if not self.alive or self.machine is None or not self.machine.exits.leave(code, detail):
+            return False
+        self.end(code, detail)
+        return True
+
     def refuse_write(self, detail: str, *values: Value) -> tuple[Value, ...]:
         """Gives the recording up for a write; the values, which no frame has any longer, as they may be written."""
         if not self.alive:
