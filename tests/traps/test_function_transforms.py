@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import torch
 from tests.traps.trap import Table, Trap, hold
 from torch.func import (
@@ -43,6 +44,26 @@ def each(compiled: Any, function: Any) -> Iterator[Any]:
     f = compiled(function)
     for _ in ROUNDS:
         yield f(*pair())
+
+
+@TABLE.trap(traces=4, hits=4)
+def masks_by_index_under_torchs_mode(compiled: Any) -> Iterator[Any]:
+    index_mode = pytest.importorskip("torch._dynamo._trace_wrapped_higher_order_op").TransformGetItemToIndex
+
+    @compiled
+    def f(there, length):
+        def mask(batch, query, key):
+            near = query.new_ones((), dtype=torch.bool) & ((query - key).abs() < 3).to(query.device)
+            return near & there[batch, key]
+
+        for dims in ((None, None, 0), (None, 0, None), (0, None, None)):
+            mask = vmap(mask, in_dims=dims)
+        with index_mode():
+            found = mask(torch.arange(there.shape[0]), torch.arange(length), torch.arange(there.shape[1]))
+        return found.float() + 1
+
+    for length in (*ROUNDS, *ROUNDS):
+        yield f(torch.rand(2, 5) > 0.3, 3 + length)
 
 
 @TABLE.trap(traces=1, hits=3)

@@ -74,14 +74,15 @@ def moving(known: Iterable[Assumptions], arguments: Sequence[Value]) -> frozense
 
 def _pinned(assumptions: Assumptions) -> Iterator[tuple[Source, int]]:
     """The ints that a trace takes as they are and whose values decided something all the same, with these."""
-    equal = [fact for fact in assumptions.relations if fact.op == "==" and fact.right.constant is not None]
+    equal = [fact for fact in assumptions.relations if fact.op == "=="]
     if not equal:
         return
     places = {fact.value: fact.source for fact in assumptions.facts if fact.kind == "integer"}
     for relation in equal:
-        (symbol, *others) = relation.left.symbols
-        if not others and symbol in places:
-            yield places[symbol], relation.right.constant
+        symbols, value = relation.left.symbols, relation.right.constant
+        source = places.get(next(iter(symbols))) if len(symbols) == 1 else None
+        if source is not None and value is not None:
+            yield source, value
 
 
 def _moving_rows(sources: set[Source], arguments: Sequence[Value], values: dict[Source, Value]) -> set[Source]:

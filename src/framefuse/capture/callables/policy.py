@@ -203,7 +203,7 @@ def _of_class(recorder: Recorder, target: type, args: Arguments, kwargs: Keyword
         return "torch"
     makes, fills = type_get(target, "__new__"), type_get(target, "__init__")
     plain = makes is object.__new__ and fills is object.__init__
-    if plain:
+    if plain or (leaves.is_index_mode(target) and not args and not kwargs):
         return "new"
     if issubclass(target, tuple) and not written_in_c(target):
         return "pure" if any(recorder.sources.knows(part) for part in args) else "new"

@@ -161,10 +161,22 @@ class Exits:
             return False
         frame = self.frames[-1]
         if code in CUT_BEFORE:
-            learnt = self.points.learn(frame.code.code, frame.step - 1, None)
-            self.learnt |= learnt
-            return learnt
+            return self._learn_cut(self.points)
         return code in STEPS and self.learn_step(frame, code, detail)
+
+    def _learn_cut(self, points: Breaks) -> bool:
+        """The next recording breaks before this instruction, or, where that is a library's, before the program's call
+        into it: other calls come through there too. Whether it does before this very instruction.
+        """
+        frame = self.frames[-1]
+        if is_installed(frame.code.code):
+            own = next((each for each in reversed(self.frames) if not is_installed(each.code.code)), None)
+            if own is not None and not is_ours(own.globals) and points.learn(own.code.code, own.step - 1, None):
+                self.learnt = True
+                return False
+        learnt = points.learn(frame.code.code, frame.step - 1, None)
+        self.learnt |= learnt
+        return learnt
 
     def _again(self, why: tuple[str, str] | None) -> None:
         """Takes the instruction at hand back, which was just learnt, and breaks at it as the next recording does;

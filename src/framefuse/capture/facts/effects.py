@@ -51,10 +51,13 @@ UNKNOWN = object()
 # Part of a source that reads what a write of this kind wrote.
 PART = {
     "attr": "attr", "delattr": "attr", "slot": "getattr", "delslot": "getattr", "item": "item", "delitem": "item",
-    "cell": "cell", "local": "getattr", "grad": "grad",
+    "cell": "cell", "local": "getattr", "grad": "grad", "data": "getattr",
 }  # fmt: skip
 # How the plan does it: a slot is written as an attribute is.
-EFFECT = {"slot": "attr", "local": "setattr", "grad": "setattr", "delslot": "delattr", "delglobal": "delitem"}
+EFFECT = {
+    "slot": "attr", "local": "setattr", "grad": "setattr", "data": "setattr", "delslot": "delattr",
+    "delglobal": "delitem",
+}  # fmt: skip
 
 
 class Journal:

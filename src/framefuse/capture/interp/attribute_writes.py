@@ -78,7 +78,9 @@ class AttributeWrites:
         return self.generic_store(frame, holder, kind, name, value)
 
     def _store_in_tensor(self, frame: Frame, holder: Value, name: str, value: Value) -> Outcome:
-        """``grad`` is a place of a tensor that existed before; any other attribute is set by an opaque step."""
+        """``grad`` and ``data`` are places of a tensor that existed before; any other attribute is set by an opaque
+        step, and so is ``data`` that lies in another way.
+        """
         recorder = self.recorder
         known = recorder.alive and recorder.sources.knows(holder)
         if name == "grad" and known and (value is None or is_a(value, torch.Tensor)):
@@ -87,8 +89,28 @@ class AttributeWrites:
                 holder.grad = value
             recorder.journal.place("grad", holder, None, value, before if before is not None else MISSING)
             return None
+        if name == "data" and known and is_a(value, torch.Tensor) and self._stands_for(value, holder):
+            with torch._C.DisableTorchFunction():
+                holder.data = value
+            recorder.journal.place("data", holder, "data", value, MISSING)
+            recorder.replaced.add(id(holder))
+            return None
         self.machine.natives.call(frame, setattr, (holder, name, value), {}, DROP)
         return None
+
+    def _stands_for(self, value: torch.Tensor, holder: torch.Tensor) -> bool:
+        """Whether a tensor that this trace computes lies as the one does whose data it becomes."""
+        if self.recorder.numbers.get(id(value)) is None or self.recorder.sources.knows(value):
+            return False
+        if type(value) is not torch.Tensor or type(holder) not in (torch.Tensor, torch.nn.Parameter):
+            return False
+        with torch._C.DisableTorchFunction():
+            if value.layout is not torch.strided or holder.layout is not torch.strided or value.is_nested:
+                return False
+            if holder._is_view() or not holder.is_leaf:  # autograd looks at where it lies
+                return False
+            alike = value.shape == holder.shape and value.dtype == holder.dtype and value.device == holder.device
+            return alike and value.stride() == holder.stride() and not (value.is_inference() or holder.is_inference())
 
     def _store_outside(self, holder: Value, name: str, value: Value) -> None:
         """A new attribute of a tensor, or one of a class, whose every change voids what is known of its instances."""

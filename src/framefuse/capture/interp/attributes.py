@@ -390,7 +390,7 @@ class Attributes:
         if name == "shape" and not lacks_sizes(holder):
             return (recorder.sizes.of(holder),)
         if name in DIRECT_TENSOR_ATTRIBUTES:
-            recorder.number(holder)
+            recorder.number(holder) if recorder.transformed is None else recorder.transformed.take(holder)
             with torch._C.DisableTorchFunction():
                 return (getattr(holder, name),)
         sources = recorder.sources

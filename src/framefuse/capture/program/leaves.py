@@ -321,11 +321,16 @@ HOLDING_CLASSES = frozenset((torch.autograd.profiler.record_function,))
 SILENT_CLASSES = HOLDING_CLASSES | {torch.autocast}
 
 
+def is_index_mode(cls: type) -> bool:
+    """Whether a class is torch's mode for tensors as indices, which lies in a module that is not to be imported."""
+    return cls.__qualname__ == "TransformGetItemToIndex" and cls.__module__.startswith("torch._dynamo.")
+
+
 def class_stop(cls: type) -> str | None:
     """The code of the stop for one of torch's classes, None for any other class."""
     if cls is torch.nn.Parameter:  # a leaf of its own, which no call of torch gives
         return "unknown-tensor"
-    if cls in SILENT_CLASSES:
+    if cls in SILENT_CLASSES or is_index_mode(cls):
         return None
     module = getattr(cls, "__module__", "") or ""
     return (

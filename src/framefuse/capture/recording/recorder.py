@@ -63,6 +63,7 @@ class Levels(Protocol):
     """A function transform under way, of whose calls of torch the trace holds what they come down to."""
 
     def call(self, function: Function, args: Arguments, kwargs: Keywords) -> Value: ...
+    def take(self, value: Value, depth: int = 0) -> None: ...
 
 
 class Recorder:
@@ -76,6 +77,7 @@ class Recorder:
     def __init__(self, dynamic: bool | str | None, moving: frozenset[Source] = frozenset()) -> None:
         self.alive = True
         self.moving = moving
+        self.replaced: set[int] = set()  # tensors that were given other data: what reads them is behind a break
         self.carried: frozenset[int] = frozenset()  # the arguments of this point that the call made
         self.forget: Callable[[], None] | None = None  # lets go of what the run holds of earlier stretches
         self.looked_up: dict[type, Lookup] = {}
@@ -349,6 +351,8 @@ class Recorder:
         """The number of a tensor; a tensor met first becomes an input, and one without origin ends the recording."""
         try:
             number = self.numbers.get(id(tensor))
+            if self.replaced and id(tensor) in self.replaced:
+                self.kill("read-after-write", "the data of a tensor")
             if number is not None or not self.alive:
                 return number
             source = self.sources.source_of(tensor)
