@@ -23,6 +23,7 @@ from framefuse.capture.program.lookups import LOOKUPS, Lookup
 from framefuse.capture.program.services import Interpreter, Memo, Place
 from framefuse.capture.recording import call_names, devices
 from framefuse.capture.recording.call_arguments import CallArguments
+from framefuse.capture.recording.number_checks import state_checks
 from framefuse.capture.recording.run_time_sizes import Sizes
 from framefuse.capture.recording.saved import Entrances, unreached_by_call
 from framefuse.capture.recording.scalars import Scalars
@@ -514,6 +515,9 @@ class Recorder:
                     counts=self.memory.counts(name, prepared, written),
                 )
             )
+            if self.relations.tracked:
+                made = self.metas[first:] or [self.metas[number] for number in written]
+                state_checks(self.relations, self.calls[-1], made[0].dtype if made else None)
         except Exception as fault:
             self.fault(fault)
 

@@ -1,0 +1,67 @@
+"""States as relations what torch found out about the numbers of a call when it checked them: others might raise."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from framefuse.capture.facts.relations import Relations
+from framefuse.ir.nested import numbers_in
+from framefuse.ir.numbers import Expr, Real, constant_real
+from framefuse.ir.torch_calls.checked_numbers import BOUNDS, CONVERTING, Argument, checked_as, largest
+from framefuse.ir.trace import Call
+
+
+def state_checks(relations: Relations, call: Call, dtype: torch.dtype | None) -> None:
+    """What later numbers of a recorded call must have in common with these; ``dtype`` is the type of the elements that
+    it made or wrote. Numbers that are known only while the trace runs are left as they are.
+    """
+    name = checked_as(call.name)
+    for bound in BOUNDS.get(name, ()):
+        left, right = _side(call, bound.left), _side(call, bound.right)
+        if left is not None and right is not None and not left.op == right.op == "const":
+            _state(relations, bound.op, left, right)
+    if name in CONVERTING and dtype is not None:
+        sizes = CONVERTING[name]
+        args = call.args if sizes is None else call.args[: sizes[0]] + call.args[sizes[0] + 1 :]
+        kwargs = [part for key, part in call.kwargs.items() if sizes is None or key != sizes[1]]
+        for number in numbers_in((args, kwargs)):
+            if number.symbols.isdisjoint(relations.data_symbols):
+                _fits(relations, number, dtype)
+
+
+def _side(call: Call, side: Argument | float) -> Real | None:
+    """A side of a bound as a float; None where it is no number."""
+    if not isinstance(side, Argument):
+        return constant_real(side)
+    given = call.args[side.place] if side.place < len(call.args) else call.kwargs.get(side.name, side.default)
+    if isinstance(given, Expr):
+        return Real("int", (given,))
+    if isinstance(given, (int, float)):
+        return constant_real(float(given))
+    return given if isinstance(given, Real) else None
+
+
+def _fits(relations: Relations, number: Expr | Real, dtype: torch.dtype) -> None:
+    """States that the element is one of the type, as this one is."""
+    if isinstance(number, Expr) and dtype in (torch.float32, torch.bfloat16, torch.complex64, torch.int64):
+        return  # all ints are in their range
+    size, limits = Real("abs", (Real("int", (number,)) if isinstance(number, Expr) else number,)), largest(dtype)
+    value = size.evaluate(relations.hints, relations.real_hints)
+    within = [limit for limit in limits if value <= limit]
+    if within:
+        _state(relations, "<=", size, constant_real(within[0]))
+    elif limits and math.isnan(value):
+        _state(relations, "<=", size, constant_real(math.inf))  # which does not hold for what is no number
+    elif limits:
+        _state(relations, "==", size, constant_real(value))  # infinity, or what signed types have beyond the largest
+
+
+def _state(relations: Relations, op: str, left: Real, right: Real) -> None:
+    """States whether a comparison of two floats came out true."""
+    if not (left.symbols | right.symbols).isdisjoint(relations.data_symbols):
+        return
+    sides = [side.evaluate(relations.hints, relations.real_hints) for side in (left, right)]
+    holds = {"<": sides[0] < sides[1], "<=": sides[0] <= sides[1], "==": sides[0] == sides[1]}[op]
+    relations.relate_real(op, left, right, holds)
