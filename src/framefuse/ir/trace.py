@@ -44,6 +44,7 @@ class TensorMeta:
     type: type = torch.Tensor
     view: bool = False  # of another tensor, which may be one that torch keeps to itself
     family: int = -1
+    bare: bool = False  # made in inference mode: autograd keeps neither bases nor counts of writes
 
 
 @dataclass(slots=True, unsafe_hash=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -187,7 +188,13 @@ class Outputs:
         meta = self.trace.metas[value]
         if self._shared(value) or dense_order(meta.sizes, meta.strides) is None:
             return self._carries(value) or self._is_plain_view(value)
-        return meta.view and self._is_plain_view(value)
+        return meta.view and not (meta.bare and self._is_whole(value)) and self._is_plain_view(value)
+
+    def _is_whole(self, value: int) -> bool:
+        """Whether a view shows all elements of its base: only autograd sees that it is one."""
+        metas, bases = self.trace.metas, self._bases(value)
+        count = math.prod(metas[value].sizes)
+        return all(math.prod(metas[base].sizes) == count and self._is_whole(base) for base in bases)
 
     def _share(self, value: int, other: int) -> bool:
         return self.trace.metas[value].storage == self.trace.metas[other].storage
@@ -288,7 +295,8 @@ class Outputs:
     def _is_turned(self, value: int) -> bool:
         """Whether a value is the very tensor that is its base, whose sizes or strides were changed in place."""
         metas = self.trace.metas
-        return not metas[value].view and any(metas[base].family == metas[value].family for base in self._bases(value))
+        own = self.definer[value].call.reshapes if metas[value].bare else not metas[value].view
+        return own and any(metas[base].family == metas[value].family for base in self._bases(value))
 
     def _is_of(self, value: int, call: Call) -> bool:
         return self.definer[value].call is call
@@ -301,12 +309,13 @@ class Outputs:
         if not meta.plain:
             fact = "A lazy conjugate or negative that is no view of its operands"
             raise Stop(reason("tensor-kind", fact, self.definer[value].call.line))
-        number = self._hidden() if meta.view else value
+        shown = meta.view and not meta.bare
+        number = self._hidden() if shown else value
         top = replace(self._top(value), value=number, requires_grad=self._carries(value))
         node = computed(top.node)
         self._settle_order(value, top.node, node is self.definer[value].own)
         self.found[number] = replace(top, version=self.trace.versions.get(value, 0))
-        if meta.view:
+        if shown:
             grad = self.definer[value].call.grad_enabled
             args = (Ref(number), Ref(number))
             self.late_values.add(value)

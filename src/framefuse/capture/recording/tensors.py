@@ -96,10 +96,16 @@ def _lies_in_base(view: torch.Tensor) -> bool:
 def describe(tensor: torch.Tensor, storages: dict[int, int], families: dict[int, int]) -> TensorMeta:
     """The metadata of a real tensor; ``storages`` and ``families`` number the storages and the bases met so far."""
     address = tensor.untyped_storage()._cdata
+    met = address in storages
     number = storages.setdefault(address, len(storages))
     kind = type(tensor)
-    view = tensor._is_view()
-    base = tensor._base if view else None
+    bare = tensor.is_inference()
+    if bare:  # what lies in another's memory is a view of that
+        view, family = met, -address
+    else:
+        view = tensor._is_view()
+        base = tensor._base
+        family = (tensor if base is None else base)._cdata
     return TensorMeta(
         dtype=tensor.dtype,
         sizes=tuple(tensor.shape),
@@ -111,7 +117,8 @@ def describe(tensor: torch.Tensor, storages: dict[int, int], families: dict[int,
         plain=kind in PLAIN_TENSORS and not (tensor.is_conj() or tensor.is_neg()),
         type=kind,
         view=view,
-        family=families.setdefault((tensor if base is None else base)._cdata, len(families)),
+        family=families.setdefault(family, len(families)),
+        bare=bare,
     )
 
 
