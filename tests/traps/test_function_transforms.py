@@ -254,6 +254,59 @@ def an_error_inside_is_eagers(compiled: Any) -> Iterator[Any]:
             yield str(error)
 
 
+@TABLE.trap(traces=2, hits=0, waits="torch-mode")
+def an_item_in_the_mode_of_items_is_no_view(compiled: Any) -> Iterator[Any]:
+    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+
+    def change(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
+        y = x * 2
+        with TransformGetItemToIndex():
+            row = y[0]
+        row += 1
+        return y, row, torch._C._len_torch_function_stack()
+
+    f = compiled(change)
+    for _ in ROUNDS:
+        yield f(torch.randn(3, 4))
+
+
+@TABLE.trap(traces=3, hits=3)
+def the_mode_of_items_ends_with_its_block(compiled: Any) -> Iterator[Any]:
+    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+
+    def change(x: torch.Tensor, way: str) -> tuple[Any, ...]:
+        try:
+            with TransformGetItemToIndex():
+                y = x + 1
+                if way == "raises":
+                    raise ValueError(way)
+                if way == "reads":
+                    y = y + y.sum().item()
+        except ValueError:
+            y = x - 1
+        return y * 2, y[0] * 3, torch._C._len_torch_function_stack()
+
+    f = compiled(change)
+    for way in ("", "raises", "reads", "", "raises", "reads"):
+        yield f(torch.randn(3, 4), way)
+
+
+@TABLE.trap(traces=8, hits=0, waits="branch")
+def a_branch_in_the_mode_of_items_stays_eager(compiled: Any) -> Iterator[Any]:
+    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+
+    def change(x: torch.Tensor) -> tuple[Any, ...]:
+        with TransformGetItemToIndex():
+            y = x + 1
+            y = y * 2 if y.sum() > 0 else y - 2
+            y[0] += 1
+        return y * 2, y[0] * 3, torch._C._len_torch_function_stack()
+
+    f = compiled(change)
+    for sign in (1, -1, 1, -1):
+        yield f(torch.rand(3, 4) * sign * 9)
+
+
 @TABLE.parametrize()
 def test_row(trap: Trap) -> None:
     hold(trap)
