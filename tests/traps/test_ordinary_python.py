@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import abc
 import collections
 import contextlib
 import dataclasses
 import enum
 import functools
+import importlib
+import sys
 import threading
 import traceback
+import types
 from typing import Any, NamedTuple
 
 import torch
@@ -624,6 +628,40 @@ def functions_that_dispatch_on_a_class(compiled):
         if number == 6:
             scaled.register(int, lambda value, x: x - value)
         yield f(steps(2) + number, value)
+
+
+@trap(traces=8, hits=2)
+def functions_that_dispatch_on_abstract_classes(compiled):
+    class Gate(abc.ABC):
+        rate = 2
+
+    class Turn(Gate):
+        pass
+
+    class Flip:
+        rate = 3
+
+    applied = functools.singledispatch(lambda gate, x: x)
+    applied.register(Gate, lambda gate, x: x * gate.rate)
+    f = compiled(lambda x, gate: applied(gate, x) + 1)
+    for number, gate in enumerate((Turn(), Turn(), Flip(), Flip(), Flip(), Turn(), Turn())):
+        if number == 4:
+            Gate.register(Flip)  # which is looked up in a weak cache from now on
+        yield f(steps(2) + number, gate)
+
+
+@trap(traces=2, hits=2, fullgraph=True)
+def modules_imported_by_name(compiled):
+    module = types.ModuleType("module_that_a_test_made")
+    module.rate = 2
+    sys.modules[module.__name__] = module
+    f = compiled(lambda x: x * importlib.import_module("module_that_a_test_made").rate)
+    for number in range(4):
+        if number == 2:
+            sys.modules[module.__name__] = other = types.ModuleType(module.__name__)
+            other.rate = 5
+        yield f(steps(2) + number)
+    del sys.modules[module.__name__]
 
 
 @TABLE.parametrize()

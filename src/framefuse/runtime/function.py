@@ -277,6 +277,7 @@ class CompiledFunction:
         if pending is not None and self.options.patience:
             pending.done.wait(min(self.options.patience, threading.TIMEOUT_MAX))
         if met or outcome.found:
+            self.dispatch.calls -= 1  # the same call
             return self.dispatch(*given, **kwargs)
         if outcome.declined and not self.options.fullgraph:
             return _native.Declined

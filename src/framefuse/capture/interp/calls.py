@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch._library.custom_ops import CustomOpDef
 
+from framefuse.capture.facts.questions import REGISTRATIONS, answered
 from framefuse.capture.interp.continuations import PushInstance
 from framefuse.capture.interp.machine import Machine, Special
 from framefuse.capture.interp.registry import (
@@ -33,7 +34,7 @@ from framefuse.capture.program.equivalents import dispatched, item_getter_
 from framefuse.capture.program.frame import Frame, Pending, enter
 from framefuse.capture.program.host import HOST
 from framefuse.capture.program.leaves import is_wrapper, runs_natively
-from framefuse.capture.program.lookups import has_finalizer, is_python_metaclass, python_method, type_get
+from framefuse.capture.program.lookups import LOOKUPS, has_finalizer, is_python_metaclass, python_method, type_get
 from framefuse.capture.program.markers import MISSING, SWITCH, Marker, Outcome
 from framefuse.capture.program.method_equivalents import method_in_python
 from framefuse.capture.program.services import Why
@@ -131,7 +132,7 @@ class Calls:
             named = NAMED_EQUIVALENTS.get((target.__globals__.get("__name__", ""), target.__name__))
             return Instead(named[1], args, kwargs) if named is not None and named[0](args, kwargs) else MISSING
         if target.__code__ is DISPATCH and len(args) == 1 and is_a(args[0], type) and not kwargs:
-            registry = self._registry(target)
+            registry = self._registry(target, args[0])
             if registry is not None:
                 return Instead(dispatched, (registry, *args), kwargs)
         if target in SHORTCUTS and SHORTCUTS[target](self.machine, args, kwargs, continuation):
@@ -231,13 +232,17 @@ class Calls:
             sources.guard_version(kind)
         return Instead(method, (target, *args), kwargs)
 
-    def _registry(self, function: types.FunctionType) -> Value:
-        """The table of a ``functools.singledispatch`` whose ``dispatch`` this is, if it has no abstract classes: what
-        else that looks into is a weak cache.
+    def _registry(self, function: types.FunctionType, kind: type) -> Value:
+        """The table of a ``functools.singledispatch`` whose ``dispatch`` this is, if ``kind`` derives from all of its
+        classes that it belongs to: what else that looks into is a weak cache.
         """
         cell = (function.__closure__ or ())[DISPATCH.co_freevars.index("registry")]
-        if any(is_a(kind, abc.ABCMeta) for kind in cell.cell_contents):
+        abstract = [each for each in cell.cell_contents if is_a(each, abc.ABCMeta) and each not in kind.__mro__]
+        if any(python_method(type(each), "__subclasscheck__") is not None or issubclass(kind, each) for each in abstract):
             return None
+        if abstract:
+            LOOKUPS.note(kind)  # which an abstract class may look for methods in
+            answered(self.recorder.sources, REGISTRATIONS)
         self.recorder.functions.enter(function)
         registry = self.recorder.functions.read_cell(cell, cell.cell_contents, 0)
         self.recorder.contents.guard_extent(registry)

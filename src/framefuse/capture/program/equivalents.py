@@ -460,7 +460,7 @@ CALLED: Value = _called  # of what can be called in any way: what the factory of
 
 
 def dispatched(registry: Value, kind: type) -> Value:
-    """The function of a ``functools.singledispatch`` for a class, where none that it knows is abstract."""
+    """The function of a ``functools.singledispatch`` for a class that derives from all of them that it belongs to."""
     for base in kind.__mro__:
         if base in registry:
             return registry[base]
