@@ -92,12 +92,25 @@ def _where(c: Context, condition: Node, input: Value, other: Value) -> Complex:
 
 @for_complex(casts.to)
 def _to(c: Context, input: Value, *args: Value, **kwargs: Value) -> Value:
-    wanted = [value for value in (*args, *kwargs.values()) if not isinstance(value, bool)]
+    named = (*args, *(value for value in kwargs.values() if value is not None))
+    wanted = [value for value in named if not isinstance(value, bool) and not _is_cpu(value)]
     if any(not isinstance(value, torch.dtype) for value in wanted) or "memory_format" in kwargs or "copy" in kwargs:
         raise Unsupported("a device")
     if any(not dtype.is_complex for dtype in wanted):
         raise Unsupported("the imaginary part is dropped with a warning")
     return c.of(input)
+
+
+def _is_cpu(value: Value) -> bool:
+    """Whether this names the device on which complex numbers are computed by their parts."""
+    return isinstance(value, (str, torch.device)) and torch.device(value).type == "cpu"
+
+
+@for_complex(creation.as_tensor)
+def _as_tensor(c: Context, data: Value, dtype: Value = None, device: Value = None) -> Value:
+    if not isinstance(data, Node) and (not isinstance(data, Complex) or data.node is None):
+        raise Unsupported("data that is no tensor")
+    return _to(c, data, dtype=dtype, device=device)
 
 
 @rule("Tensor.cfloat", "Tensor.cdouble")

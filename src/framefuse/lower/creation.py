@@ -13,6 +13,7 @@ from framefuse.ir.graph import Node, Scalar
 from framefuse.ir.numbers import Expr, Real, expr, maximum
 from framefuse.ir.target import type_of
 from framefuse.ir.values import Value
+from framefuse.lower.casts import to
 from framefuse.lower.context import Lowering
 from framefuse.lower.promotion import is_number, number_dtype, row
 from framefuse.lower.rules import Shapes, Unsupported, rule
@@ -64,9 +65,17 @@ def scalar_tensor(lo: Lowering, value: Value, **options: Value) -> Node:
     return _constant(lo, value, ((),), options)
 
 
-@rule("torch.tensor", "torch.as_tensor")
+@rule("torch.tensor")
 def tensor(lo: Lowering, data: Value, **options: Value) -> Node | Shapes:
     return _of_numbers(lo, data, options)
+
+
+@rule("torch.as_tensor")
+def as_tensor(lo: Lowering, data: Value, dtype: Value = None, device: Value = None) -> Node | Shapes:
+    """A tensor stays what it is, but for what ``to`` makes of it."""
+    if isinstance(data, Node):
+        return to(lo, data, dtype=dtype, device=device)
+    return _of_numbers(lo, data, {"dtype": dtype, "device": device})
 
 
 def _of_numbers(lo: Lowering, data: Value, options: dict[str, Value], dtype: DType | None = None) -> Node | Shapes:

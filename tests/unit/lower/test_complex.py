@@ -35,6 +35,9 @@ COMPLEX_CASES: dict[str, Program] = {
     "a conjugate alone": lambda z, w, x: (lambda y: (y.conj(), y.abs()))(z * w),
     "inputs and views of them": lambda z, w, x: (z, z.conj(), z.conj().imag),
     "imaginary part of reals": lambda z, w, x: (x.to(z.dtype) * 1).imag,
+    "given to as_tensor": lambda z, w, x: torch.stack(
+        [torch.as_tensor(each, device=torch.device("cpu")) for each in (z * w, x.to(z.dtype, copy=False) * w)]
+    ) * torch.as_tensor(x, dtype=z.dtype).to("cpu"),
     "magnitude": lambda z, w, x: (z * w).abs() ** 2,
     "angle": lambda z, w, x: (z * w).angle(),
     "exponential": lambda z, w, x: torch.exp(1j * x) * torch.exp(z * 1j),

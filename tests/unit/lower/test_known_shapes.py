@@ -271,3 +271,19 @@ def test_several_grouped_products_without_offsets():
         x, y = torch.randn(groups, 4, 8), torch.randn(groups, 8, 12)
         torch.testing.assert_close(fast(x, y), F.grouped_mm(x, y).relu().reshape(-1))
     assert fast.__framefuse__.dispatch.hits >= 2
+
+
+def test_a_tensor_given_to_as_tensor_stays_one():
+    def f(x, y):
+        wide = torch.as_tensor(x.sin(), dtype=torch.float64, device=torch.device("cpu"))
+        torch.as_tensor(y).add_(1)
+        return torch.as_tensor(wide) * 2 + y, torch.as_tensor(x)
+
+    fast = framefuse.compile(f)
+    for size in (3, 3, 5):
+        x, y, ours = torch.randn(size), torch.zeros(size), torch.zeros(size)
+        made = fast(x, ours)
+        torch.testing.assert_close(made, f(x, y))
+        assert made[1] is x and torch.equal(ours, y)
+    (graph,) = framefuse.explain(fast).graphs
+    assert [work.kind for work in graph.work] == ["kernel"] * len(graph.work)
