@@ -632,7 +632,7 @@ def functions_that_dispatch_on_a_class(compiled):
 
 @trap(traces=8, hits=2)
 def functions_that_dispatch_on_abstract_classes(compiled):
-    class Gate(abc.ABC):
+    class Gate(metaclass=abc.ABCMeta):
         rate = 2
 
     class Turn(Gate):

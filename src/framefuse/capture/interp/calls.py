@@ -238,7 +238,7 @@ class Calls:
         """
         cell = (function.__closure__ or ())[DISPATCH.co_freevars.index("registry")]
         abstract = [each for each in cell.cell_contents if is_a(each, abc.ABCMeta) and each not in kind.__mro__]
-        if any(python_method(type(each), "__subclasscheck__") is not None or issubclass(kind, each) for each in abstract):
+        if any(python_method(type(each), "__subclasscheck__") or issubclass(kind, each) for each in abstract):
             return None
         if abstract:
             LOOKUPS.note(kind)  # which an abstract class may look for methods in
