@@ -635,8 +635,12 @@ def functions_that_dispatch_on_abstract_classes(compiled):
     class Gate(metaclass=abc.ABCMeta):
         rate = 2
 
+        @abc.abstractmethod
+        def turned(self): ...
+
     class Turn(Gate):
-        pass
+        def turned(self):
+            return self
 
     class Flip:
         rate = 3
