@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from framefuse.capture.exits.resume_points import ResumePoint
 from framefuse.capture.exits.snapshot import Part
 from framefuse.capture.facts.numbers import plain_number
-from framefuse.capture.facts.settle import tuple_like
+from framefuse.capture.facts.settle import cell_contents, tuple_like
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program.bound import bind
 from framefuse.capture.program.decoded import decode
@@ -62,6 +62,8 @@ class _Builder:
         if type(value) is types.CellType:
             # A cell is no value of the program: what is read is its content.
             self.sources.place_cell(value, Source("getattr", source, "cell_contents"))
+            if any(type(held) is float for held in cell_contents(value)):  # a rate that inner functions read too
+                self.sources.mark_volatile(number)
             return value
         if type(value) is str:
             self.sources.mark_volatile(number)

@@ -126,7 +126,8 @@ class Functions:
             if place in self.sources.written:
                 return self.sources.written[place]
             if place not in self.sources.seen:
-                self.sources.seen[place] = self.sources.guard_value(entry[1], value, free)
+                handed = entry[1].is_argument and entry[1].root.key in self.sources.volatile  # over a break
+                self.sources.seen[place] = self.sources.guard_value(entry[1], value, handed or free)
             return self.sources.seen[place]
         except Exception as fault:
             self.sources.host.fault(fault)

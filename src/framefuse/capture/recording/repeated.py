@@ -39,7 +39,9 @@ def is_repeatable(target: Value, args: Arguments, kwargs: Keywords, sources: Sou
         return False
     source = sources.source_of(target)
     if source is not None and source.is_argument and sources.resumed:
-        return type(target) is weakref.ReferenceType and _wraps_method(source) and sources.knows(target())
+        if type(target) is not weakref.ReferenceType:
+            return False
+        return _is_weight(source) or (_wraps_method(source) and sources.knows(target()))
     if type(target) is weakref.ReferenceType:
         return target() is None or is_a(target(), torch.Tensor) or sources.knows(target())
     if target.cache_parameters()["maxsize"] == 0:
@@ -52,6 +54,12 @@ def _wraps_method(source: Source) -> bool:
     the step of an optimizer: what lies there outlives a call, on whichever side of a break it is met.
     """
     return source.kind == "cell" and source.base is not None and source.base.kind == "attr"
+
+
+def _is_weight(source: Source) -> bool:
+    """Whether a place is among the references that a recurrent layer of torch keeps to its weights."""
+    holder = source.base
+    return source.kind == "item" and holder is not None and holder.kind == "attr" and holder.key == "_flat_weight_refs"
 
 
 def says_once(target: Value) -> bool:
