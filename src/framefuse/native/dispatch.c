@@ -545,8 +545,12 @@ static PyObject *weighed_call(Dispatch *self, PyObject *const *args, size_t flag
     bool ran = false;
     self->weigh.recorded = false;
     double begun = turn == TURN_NONE ? 0.0 : weigh_clock();
+    int before = thread_bypass; /* compiled functions below would compile what this one has in its own code */
+    if (turn == TURN_EAGER)
+        thread_bypass = 1;
     PyObject *result = turn == TURN_EAGER ? call_original(self, args, flags, names)
                                           : compiled_call(self, args, flags, names, &ran);
+    thread_bypass = before;
     return weighed(self, turn, begun, ran, result);
 }
 
@@ -607,7 +611,11 @@ static PyObject *weighed_frame(Dispatch *self, PyObject *const *bound, bool *pla
     self->weigh.recorded = false;
     *plain = turn != TURN_EAGER;
     double begun = turn == TURN_NONE ? 0.0 : weigh_clock();
+    int before = thread_bypass;
+    if (turn == TURN_EAGER)
+        thread_bypass = 1;
     PyObject *result = *plain ? compiled_frame(self, bound, plain, &ran) : call_original_bound(self, bound);
+    thread_bypass = before;
     return *plain ? result : weighed(self, turn, begun, ran, result);
 }
 

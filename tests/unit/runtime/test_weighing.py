@@ -90,6 +90,20 @@ def test_calls_that_differ_in_turn_do_not_rest_for_it(period, phase):
     assert all(reason.code != "slower" for reason in compiled_function(f).reasons)
 
 
+def test_what_is_compiled_below_compiles_nothing_for_the_eager_calls_of_a_weighing():
+    inner = framefuse.compile(lambda x: x.sin() + 1)
+
+    @framefuse.compile
+    def outer(x):
+        y = inner(x)
+        return y * int(y.sum().item() > 1e9)
+
+    for _ in range(2 * LONG):
+        outer(torch.randn(4))
+    assert compiled_function(outer).resume_dispatches
+    assert not compiled_function(inner).products
+
+
 def test_calls_rest_where_compiled_code_is_the_slower(monkeypatch):
     monkeypatch.setattr(weighing.Times, "lost", lambda times, bound: True)
     compiled = framefuse.compile(lambda x: broken(x))
