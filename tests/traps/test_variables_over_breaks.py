@@ -19,7 +19,7 @@ def rates_that_inner_functions_read(compiled):
     @compiled
     def f(x, lr):
         nonlocal rate
-        step = lambda t: t * lr + rate  # noqa: E731
+        step = lambda t: t * lr + rate
         x = step(x)
         brk(x)
         lr = lr * 0.5

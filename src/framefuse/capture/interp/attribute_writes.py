@@ -15,7 +15,7 @@ from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.leaves import runs_natively
 from framefuse.capture.program.lookups import python_method, type_get
-from framefuse.capture.program.markers import MISSING, Outcome
+from framefuse.capture.program.markers import MISSING, SWITCH, Outcome
 from framefuse.capture.recording.tensors import is_held
 from framefuse.ir.classes import written_in_c
 from framefuse.ir.own_class import is_a
@@ -94,7 +94,8 @@ class AttributeWrites:
                 holder.data = value
             recorder.journal.place("data", holder, "data", value, MISSING)
             recorder.replaced.add(id(holder))
-            return None
+            self.machine.exits.watch()  # what reads it is taken back
+            return SWITCH
         self.machine.natives.call(frame, setattr, (holder, name, value), {}, DROP)
         return None
 
