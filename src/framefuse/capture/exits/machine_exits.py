@@ -31,6 +31,7 @@ STEPS = frozenset(
 )  # fmt: skip
 
 
+REPLACED = "the data of a tensor"  # what is read after it was written: a tensor that was given other data
 # Code that is a part of the line around it.
 WITHIN = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))
 
@@ -161,22 +162,24 @@ class Exits:
             return False
         frame = self.frames[-1]
         if code in CUT_BEFORE:
-            return self._learn_cut(self.points)
+            if detail == REPLACED and self._learn_cut_around(self.points):
+                return False
+            learnt = self.points.learn(frame.code.code, frame.step - 1, None)
+            self.learnt |= learnt
+            return learnt
         return code in STEPS and self.learn_step(frame, code, detail)
 
-    def _learn_cut(self, points: Breaks) -> bool:
-        """The next recording breaks before this instruction, or, where that is a library's, before the program's call
-        into it: other calls come through there too. Whether it does before this very instruction.
+    def _learn_cut_around(self, points: Breaks) -> bool:
+        """A library reads what was changed outside of it: the next recording breaks before the program's call into it,
+        as other calls come through that instruction too. Whether it does.
         """
-        frame = self.frames[-1]
-        if is_installed(frame.code.code):
-            own = next((each for each in reversed(self.frames) if not is_installed(each.code.code)), None)
-            if own is not None and not is_ours(own.globals) and points.learn(own.code.code, own.step - 1, None):
-                self.learnt = True
-                return False
-        learnt = points.learn(frame.code.code, frame.step - 1, None)
-        self.learnt |= learnt
-        return learnt
+        if not is_installed(self.frames[-1].code.code):
+            return False
+        own = next((each for each in reversed(self.frames) if not is_installed(each.code.code)), None)
+        if own is None or is_ours(own.globals) or not points.learn(own.code.code, own.step - 1, None):
+            return False
+        self.learnt = True
+        return True
 
     def _again(self, why: tuple[str, str] | None) -> None:
         """Takes the instruction at hand back, which was just learnt, and breaks at it as the next recording does;
