@@ -353,6 +353,29 @@ def equation_in_the_loss(compiled: Any) -> Iterator[Any]:
         yield [parameter.detach().clone() for parameter in net.parameters()]
 
 
+@TABLE.trap(traces=5, hits=10)
+def parts_of_a_norm_in_training(compiled: Any) -> Iterator[Any]:
+    """All but these is frozen: the gradient rests on an input to which none flows."""
+
+    def norm(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        return nn.functional.batch_norm(x, torch.zeros(4), torch.ones(4), weight, bias, True)
+
+    for parts in ("b", "w", "wb", "x", "xb"):
+        run = compiled(norm)
+        for number in range(3):
+            generator = torch.Generator().manual_seed(number)
+            given = {"x": torch.randn(5 + number, 4, generator=generator), "b": torch.randn(4, generator=generator)}
+            if parts != "b":
+                given["w"] = torch.rand(4, generator=generator) + 0.5
+            leaves = [given[part].requires_grad_() for part in parts]
+            y = run(given["x"], given.get("w"), given["b"])
+            weights = torch.randn(y.shape, generator=generator)
+            slopes = torch.autograd.grad(y, leaves, weights, create_graph=True)
+            yield slopes
+            led = [slope.square().sum() for slope in slopes if slope.requires_grad]
+            yield outcome(torch.autograd.grad, led, leaves, allow_unused=True) if led else None
+
+
 @TABLE.parametrize()
 def test_gradients_asked(trap: Trap) -> None:
     hold(trap)

@@ -16,6 +16,7 @@ from framefuse.autodiff.joint_passes import JointPass, Moved, joint_of, with_joi
 from framefuse.autodiff.library import copied
 from framefuse.autodiff.order import late
 from framefuse.autodiff.rebuild import extract, mapped, named, needed_for
+from framefuse.autodiff.rules.batch_norm import KEPT_NORM
 from framefuse.autodiff.rules.composites import ASIDE, ZEROS
 from framefuse.autodiff.rules.linear_calls import reads_border
 from framefuse.autodiff.shown import apart, base, together, views_of
@@ -284,7 +285,9 @@ def _differs_again(node: Node) -> bool:
         return name in (*ASIDE, *ZEROS) or (name == "power" and node.attr("parameters")[1] == 0)
     if TABLE[node.op].kind == POINTWISE and "zero" in (TABLE[node.op].derivative or ()):
         return True
-    return node.op == "library" and (isinstance(node.attr("target"), Taped) or reads_border(node))
+    if node.op != "library":
+        return False
+    return isinstance(node.attr("target"), Taped) or reads_border(node) or node.attr("name") == KEPT_NORM
 
 
 def _runs_once(node: Node) -> bool:

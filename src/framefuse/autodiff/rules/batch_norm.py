@@ -15,6 +15,7 @@ from framefuse.ir.graph import Arg, Node
 from framefuse.ir.numbers import Expr, product
 
 FUNCTION = "input running_mean running_var weight=None bias=None training=False momentum=0.1 eps=1e-05"
+KEPT_NORM = "batch_norm_kept"  # the call that gives what its gradients need too
 BUILTIN = "input weight bias running_mean running_var training momentum eps cudnn_enabled"
 
 
@@ -53,7 +54,7 @@ def batch_norm(
         torch.native_batch_norm,
         (input, weight, bias, None, None, True, args["momentum"], args["eps"]),
         [((0,), value.dtype, value.shape), *(((place,), inner, (channels,)) for place in (1, 2))],
-        name="batch_norm_kept",
+        name=KEPT_NORM,
         orders={input: order_in(builder, node, input)},
         given=[order, (0,), (0,)],
     )
@@ -97,7 +98,7 @@ def _inner(input: Node, scaling: Sequence[Node]) -> DType | None:
     return input.dtype if input.dtype.is_float and others <= {input.dtype} else None
 
 
-@vjp_call("batch_norm_kept")
+@vjp_call(KEPT_NORM)
 def batch_norm_kept(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> Sequence[Gradient] | None:
     """Two sums over a channel, and arithmetic: all of it fuses with what is around.
 
@@ -132,14 +133,15 @@ def batch_norm_kept(builder: Builder, node: Node, given: Given, need: Sequence[b
     if value in given:
         g = builder.cast(given[value], inner)
         total, weighted = summed(builder, g, axes), multiply(summed(builder, multiply(g, centred), axes), scale)
-        if bias is not None:
-            # eager's node gives all gradients, so that of the shift leads to the input too, by zeros
-            by_operand[bias] = total
-            if builder.differentiable:
-                again = builder.derived(given[value], "replaced", (given[value], input))
-                by_operand[bias] = summed(builder, builder.cast(again, inner), axes)
-        if weight is not None:
-            by_operand[weight] = weighted
+        by_operand |= {weight: weighted} if weight is not None else {}
+        by_operand |= {bias: total} if bias is not None else {}
+        if builder.differentiable:  # eager's node gives all gradients, each of which leads to what the others do
+            if bias is not None:
+                led = builder.derived(given[value], "replaced", (given[value], input))  # to the input by zeros
+                by_operand[bias] = summed(builder, builder.cast(led, inner), axes)
+            for factor in (weight, bias):
+                if factor is not None and weight is not None:
+                    by_operand[factor] = builder.derived(by_operand[factor], "unmoved", (by_operand[factor], weight))
         if wanted:
             away = builder.pointwise("sub", g, wide(shared(total)))
             away = builder.pointwise("sub", away, multiply(centred, wide(multiply(shared(weighted), scale))))
