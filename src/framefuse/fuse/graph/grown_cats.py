@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,54 +17,69 @@ from framefuse.ir.rename import rebuilt
 
 
 def with_grown_cats(graph: Graph, setting: Setting) -> Graph:
-    """The graph in which a cat of the pieces of an earlier one and of further ones is the longer beginning of the
-    memory of the longest: the features of a DenseNet, which each layer joins anew. A piece is written there, if a
-    kernel computes it, and else copied.
+    """The graph in which a cat of the pieces of an earlier one and of further ones behind them, or in front of them, is
+    the longer part of the memory of the longest: the features of a DenseNet, which each layer joins anew. A piece is
+    written there, if a kernel computes it, and else copied.
     """
     cats = [node for node in graph.nodes if node.op == "cat" and len(node.inputs) > 1 and _tiles(node, setting)]
     if len(cats) < costs.GROWN_CATS:
         return graph
     seen, read = _seen_elsewhere(graph), _read(graph)
     chains = _chains([cat for cat in cats if cat in read and cat not in seen])
-    chains = [chain for chain in chains if len(chain) >= costs.GROWN_CATS]
+    chains = [chain for chain in chains if len(chain.cats) >= costs.GROWN_CATS]
     if not chains:
         return graph
-    before = {cat: shorter for chain in chains for shorter, cat in zip((None, *chain), chain, strict=False)}
+    place = {cat: (chain, number) for chain in chains for number, cat in enumerate(chain.cats)}
     grown: dict[Node, Node] = {}
     placed: set[Node] = set()
 
     def change(node: Node, inputs: tuple[Node, ...]) -> Sequence[Node]:
-        if node not in before:
+        if node not in place:
             return (node if inputs == node.inputs else node.over(inputs),)
-        shorter = before[node]
-        there = 0 if shorter is None else len(shorter.inputs)
-        pieces = [] if shorter is None else list(grown[shorter].inputs)
-        copies = []
-        for piece, own in zip(node.inputs[there:], inputs[there:], strict=True):
+        chain, number = place[node]
+        there = chain.cats[number - 1].inputs if number else ()
+        count = len(node.inputs) - len(there)
+        new = slice(0, count) if chain.front else slice(len(there), None)
+        pieces, copies = [], []
+        for piece, own in zip(node.inputs[new], inputs[new], strict=True):
             if TABLE[piece.op].kind not in ELEMENTWISE or piece in seen or piece in placed:
                 own = Node("expand", (own,), (), own.dtype, own.shape, None, node.line, node.device)
                 copies.append(own)
             placed.add(piece)
             pieces.append(own)
-        grown[node] = Node("grown", tuple(pieces), node.attrs, node.dtype, node.shape, None, node.line, node.device)
+        before = grown[chain.cats[number - 1]].inputs if number else ()
+        both = (*pieces, *before) if chain.front else (*before, *pieces)
+        grown[node] = Node("grown", both, node.attrs, node.dtype, node.shape, None, node.line, node.device)
         return *copies, grown[node]
 
     return rebuilt(graph, change)
 
 
-def _chains(cats: Sequence[Node]) -> list[list[Node]]:
-    """Cats each of which begins with the pieces of the one before; a cat is continued once."""
-    last: dict[tuple[int, tuple[Node, ...]], list[Node]] = {}
-    chains: list[list[Node]] = []
+@dataclass(slots=True)
+class _Chain:
+    """Cats each of which has the pieces of the one before, with further ones behind them or in ``front`` of them."""
+
+    cats: list[Node]
+    front: bool = False
+
+
+def _chains(cats: Sequence[Node]) -> list[_Chain]:
+    """The chains of these cats, in order; a cat is continued once."""
+    last: dict[tuple[int, tuple[Node, ...]], _Chain] = {}
+    chains: list[_Chain] = []
     for cat in cats:
         axis, pieces = cat.attr("axis"), cat.inputs
         if any(piece.dtype is not cat.dtype for piece in pieces):
             continue
-        shorter = ((axis, pieces[:count]) for count in range(len(pieces) - 1, 1, -1))
-        chain = next((last.pop(known) for known in shorter if known in last), None)
-        if chain is None:
-            chains.append(chain := [])
-        chain.append(cat)
+        for front, count in itertools.product((False, True), range(len(pieces) - 1, 1, -1)):
+            known = axis, pieces[len(pieces) - count :] if front else pieces[:count]
+            if known in last and (len(last[known].cats) == 1 or last[known].front == front):
+                chain = last.pop(known)
+                chain.front = front
+                break
+        else:
+            chains.append(chain := _Chain([]))
+        chain.cats.append(cat)
         last.setdefault((axis, pieces), chain)
     return chains
 
@@ -116,10 +132,13 @@ def places(graph: Graph) -> Mapping[Node, Place]:
     for node in reversed(graph.nodes):  # the longest first
         if node.op != "grown":
             continue
-        axis, start = node.attr("axis"), ZERO
-        whole = found[node.inputs[0]].whole if node.inputs[0] in found else node
-        found[node] = Place(whole, axis, ZERO)
+        axis, first = node.attr("axis"), node.inputs[0]
+        if first in found:
+            found[node] = Place(found[first].whole, axis, found[first].start)
+            continue
+        found[node] = Place(node, axis, ZERO)
+        start = ZERO
         for piece in node.inputs:
-            found.setdefault(piece, Place(whole, axis, start))
+            found[piece] = Place(node, axis, start)
             start = start + piece.shape[axis]
     return found

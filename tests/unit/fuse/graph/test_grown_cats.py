@@ -16,13 +16,15 @@ N, W = symbol("n"), symbol("w")
 HINTS = {"n": 3, "w": 5}
 
 
-def layers(b, *, count=6, axis=1, calls=False, along: Size = 4):
-    """What reads the features of each layer; a feature is computed, or given by a call, from the last of them."""
+def layers(b, *, count=6, axis=1, calls=False, front=False, along: Size = 4):
+    """What reads the features of each layer, the last of them behind or in front; a feature is computed, or given by a
+    call, from the last of them.
+    """
     shape = [N, 4, W]
     shape[axis] = along
     features, read = [b.input(shape)], []
     for number in range(count):
-        joined = b.cat(features, axis) if number else features[0]
+        joined = b.cat(features[::-1] if front else features, axis) if number else features[0]
         read.append(b.tanh(b.mul(joined, 0.25)))
         mean = b.mul(b.reduce("sum", read[-1], axis, keep=True), 0.125)
         new = b.add(b.mul(b.expand(mean, features[-1].shape), 0.5), b.tanh(b.mul(features[-1], 0.5)))
@@ -46,11 +48,12 @@ def tensors(n=3, w=5, shape=None):
     return (torch.randint(-8, 9, shape or (n, 4, w)) / 4,)
 
 
+@pytest.mark.parametrize("front", [False, True])
 @pytest.mark.parametrize("calls", [False, True])
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_pieces_are_written_once(axis, calls):
+def test_pieces_are_written_once(axis, calls, front):
     b = Builder(**HINTS)
-    _, read = layers(b, axis=axis, calls=calls)
+    _, read = layers(b, axis=axis, calls=calls, front=front)
     graph, schedule = scheduled(b, *(b.reduce("sum", each, axis) for each in read))
     assert len(memories(schedule)) == 1
     (whole,) = memories(schedule)
@@ -63,9 +66,10 @@ def test_pieces_are_written_once(axis, calls):
         check(graph, schedule, *tensors(*sizes, shape=shape))
 
 
-def test_sizes_along_the_cat_may_be_known_at_run_time():
+@pytest.mark.parametrize("front", [False, True])
+def test_sizes_along_the_cat_may_be_known_at_run_time(front):
     b = Builder(**HINTS)
-    _, read = layers(b, along=N)
+    _, read = layers(b, along=N, front=front)
     graph, schedule = scheduled(b, *(b.reduce("sum", each, 1) for each in read))
     assert len(memories(schedule)) == 1
     for n in (3, 1, 7):
@@ -112,6 +116,20 @@ def test_a_branch_of_a_cat_has_memory_of_its_own():
     again = b.tanh(b.cat((*features[:3], features[4], features[4]), 1))
     graph, schedule = scheduled(b, *(b.reduce("sum", each, 1) for each in (*read, other, again)))
     assert len(memories(schedule)) == 1
+    check(graph, schedule, *tensors())
+
+
+def test_a_chain_grows_at_one_end():
+    """What is joined in front of a longer beginning begins a chain, or is joined as it was."""
+    b = Builder(**HINTS)
+    x = b.input((N, 4, W))
+    pieces, read = [x, b.tanh(x)], []
+    for number in range(8):
+        new = b.tanh(b.mul(pieces[0], 0.5 + number))
+        pieces = [*pieces, new] if number < 4 else [new, *pieces]
+        read.append(b.reduce("sum", b.tanh(b.cat(pieces, 1)), 1))
+    graph, schedule = scheduled(b, *read)
+    assert memories(schedule)
     check(graph, schedule, *tensors())
 
 
