@@ -117,7 +117,7 @@ def _call(
 
 
 def _fit(f: Callable[..., Any], examples: tuple[torch.Tensor, ...], dynamic: bool, libtorch: bool) -> Recorded:
-    call = recorded(f, examples, dynamic)
+    call = recorded(f, examples, dynamic, libtorch)
     refuse(call, libtorch)
     return call
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -17,10 +17,10 @@ from framefuse.aot.forms import forms
 from framefuse.aot.own_code import Part, Pieces, is_idle, read
 from framefuse.aot.own_views import parts
 from framefuse.aot.scaled_convolutions import with_scaled_convolutions
-from framefuse.aot.torch_calls import by_torch
+from framefuse.aot.torch_calls import WALKED, by_torch
 from framefuse.aot.weights import NAMES, Weight
 from framefuse.api import compile
-from framefuse.capture.interp.registry import FORMS
+from framefuse.capture.interp.registry import FORMS, Form
 from framefuse.errors import UserError
 from framefuse.guards.changes import value_at
 from framefuse.ir import registered
@@ -67,29 +67,32 @@ class Recorded:
         return self.stages.trace.line
 
 
-def recorded(f: Callable[..., Any], examples: Sequence[torch.Tensor], dynamic: bool) -> Recorded:
+def recorded(f: Callable[..., Any], examples: Sequence[torch.Tensor], dynamic: bool, libtorch: bool) -> Recorded:
     """One call of ``f``, without gradients, as a whole: the second where the first does what only a first call does, as
-    models that install their hooks then.
+    models that install their hooks then. ``libtorch`` says whether it may call operators of torch.
     """
+    known: dict[Hashable, Form] = {**(WALKED if libtorch else {}), **forms(is_on_gpu(examples))}
     with torch.no_grad():
         try:
-            return _recorded(f, examples, dynamic)
+            return _recorded(f, examples, dynamic, known)
         except UserError:
             f(*examples)
-            return _recorded(f, examples, dynamic)
+            return _recorded(f, examples, dynamic, known)
 
 
 def is_on_gpu(examples: Sequence[torch.Tensor]) -> bool:
     return any(tensor.device.type == "cuda" for tensor in examples)
 
 
-def _recorded(f: Callable[..., Any], examples: Sequence[torch.Tensor], dynamic: bool) -> Recorded:
+def _recorded(
+    f: Callable[..., Any], examples: Sequence[torch.Tensor], dynamic: bool, known: Mapping[Hashable, Form]
+) -> Recorded:
     options = {"cache": False, "cpu_target": "alone", "freeze": False}
     compiled = compile(f, fullgraph=True, dynamic=dynamic, options=options)
     state = compiled_function(compiled)
     if state is None:
         raise UserError(f"{f!r:.80} has no Python code that could be recorded. Export a function or an nn.Module")
-    token = FORMS.set(forms(is_on_gpu(examples)))
+    token = FORMS.set(known)
     try:
         with registered.within("forward", "scaled convolutions", with_scaled_convolutions):
             compiled(*examples)

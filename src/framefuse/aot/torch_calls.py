@@ -4,15 +4,17 @@ stable interface of C can call.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn import functional as F
 
 from framefuse.aot.exported_program import DLPACK
 from framefuse.aot.own_code import is_idle, read
 from framefuse.aot.own_views import parts
+from framefuse.capture.interp.registry import Form
 from framefuse.ir.dtypes import BY_NAME
 from framefuse.ir.plan import CallStep, Plan, Template
 
@@ -21,6 +23,12 @@ HOLDERS = (
     torch._C._VariableFunctions, torch._C._nn, torch._C._linalg, torch._C._fft, torch._C._special,  # type: ignore[attr-defined]
     torch.Tensor,
 )  # fmt: skip
+SAME: dict[Any, Any] = {F.pad: torch.ops.aten.pad.default}  # functions in Python that take what an operator takes
+# Functions in Python that are walked as the program's own, where what they call may be torch's.
+WALKED: dict[Hashable, Form] = {
+    each: Form(each, lambda args, kwargs: True)
+    for each in (F.ctc_loss, F.max_unpool1d, F.max_unpool2d, F.max_unpool3d)
+}
 NONE: Template = ("const", None)
 PLAIN = {"IntType": "int", "SymIntType": "int", "FloatType": "float", "BoolType": "bool", "StringType": "str"}
 
@@ -97,6 +105,8 @@ def _operators(step: CallStep) -> Iterator[Any]:
         if function.namespace == "aten":
             yield function
         return
+    if function in SAME:
+        yield SAME[function]
     name = function.__name__ if hasattr(function, "__name__") else ""
     if not any(getattr(holder, name, None) is function for holder in HOLDERS):
         return

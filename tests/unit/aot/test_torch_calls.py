@@ -62,6 +62,43 @@ def test_operators_without_code_are_torchs(f, tmp_path):
             torch.testing.assert_close(result, wanted, rtol=1e-3, atol=1e-4)
 
 
+def test_functions_in_python_are_walked(tmp_path):
+    def f(x, targets):
+        logs = x.log_softmax(-1)
+        kept, places = F.max_pool2d(x[None], 2, return_indices=True)
+        lengths = torch.full((3,), 6), torch.full((3,), 2)
+        return F.ctc_loss(logs, targets, *lengths), F.ctc_loss(logs, targets, *lengths, reduction="none") + 1, (
+            F.max_unpool2d(kept, places, 2)
+        )
+
+    path = tmp_path / "f.so"
+    written = framefuse.export(f, (torch.randn(6, 3, 8), torch.ones(3, 2, dtype=torch.long)), path, libtorch=True)
+    assert set(written.libtorch) == {"aten::ctc_loss.Tensor", "aten::max_unpool2d"}
+    program = framefuse.load(path)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        given = torch.randn(6, 3, 8), torch.randint(1, 8, (3, 2))
+        for result, wanted in zip(program(*given), f(*given), strict=True):
+            torch.testing.assert_close(result, wanted)
+
+
+class Roots(torch.nn.Module):
+    def forward(self, x):
+        return torch.linalg.eigvals(x * 2).abs().sort().values
+
+
+@pytest.mark.parametrize("way", [torch.jit.script, torch.export.export])
+def test_programs_of_torch_call_it_too(way, tmp_path):
+    model, x = Roots(), torch.randn(4, 4)
+    given = way(model) if way is torch.jit.script else way(model, (x,))
+    written = framefuse.export(given, (x,), tmp_path / "f.so", libtorch=True)
+    assert written.libtorch == ("aten::linalg_eigvals",)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        x = torch.randn(4, 4)
+        torch.testing.assert_close(framefuse.load(tmp_path / "f.so")(x), model(x), rtol=1e-4, atol=1e-4)
+
+
 def test_sizes_may_change_and_depend_on_values(tmp_path):
     def f(x):
         batch, rows = torch.linalg.eigvals(x).abs().sum(-1), torch.linalg.lu_factor(x)
