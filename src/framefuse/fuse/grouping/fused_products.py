@@ -85,6 +85,8 @@ def fused_product(
         return None
     if any(cell.position is not None for cell in group.cells.values()):
         return None  # what is at a position is checked
+    if any(root in groups.inside for root in group.roots):
+        return None  # a call's result has memory of its own
     if group.covered(cells[0]) != frozenset(group.domain):
         return None
     factors = _factors(groups, node, result) if result.dtype.name in dtypes else None

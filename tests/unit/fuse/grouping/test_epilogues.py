@@ -90,6 +90,23 @@ def test_rows_of_several_dimensions(use, dynamic):
     check(graph, schedule, *tensors, **LOOSE)
 
 
+def test_a_feature_that_lies_behind_others():
+    """It has a place in their memory, which a call does not write."""
+    b = Builder()
+    x, w, c = b.input((5, 20), BFLOAT16), b.input((20, 20), BFLOAT16), b.input((20,), BFLOAT16)
+    features, read = [x], []
+    for number in range(6):
+        scaled = b.library(torch.mul, [x], (5, 20), BFLOAT16, args=(0.25 * number,))
+        features.append(gelu(b, b.library(F.linear, [scaled, w, c], (5, 20), BFLOAT16)))
+        joined = b.cast(b.cat(features, 0), dtype=FLOAT32)
+        read.append(b.reduce("sum", b.tanh(joined), 0))
+    graph = b.graph(*read)
+    schedule = fused(graph, check=True)
+    assert any(memory.place == "view" and memory.offset is not None for memory in schedule.memories)
+    tensors = ((torch.randn(shape) / 2).bfloat16() for shape in ((5, 20), (20, 20), (20,)))
+    check(graph, schedule, *tensors, rtol=3e-2, atol=5e-2)
+
+
 def test_a_result_that_a_call_may_keep():
     b, y, tensors = layer(rows=(5, 3))
     kept = b.library(torch.Tensor.reshape, [gelu(b, y)], (15, 16), BFLOAT16, args=((15, 16),))
