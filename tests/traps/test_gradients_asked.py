@@ -376,6 +376,21 @@ def parts_of_a_norm_in_training(compiled: Any) -> Iterator[Any]:
             yield outcome(torch.autograd.grad, led, leaves, allow_unused=True) if led else None
 
 
+@TABLE.trap(traces=3, hits=6)
+def slope_of_what_is_frozen(compiled: Any) -> Iterator[Any]:
+    for parts in ((True, True), (False, True), (True, False)):
+        run = compiled(lambda x, slope: nn.functional.prelu(x, slope))
+        for number in range(3):
+            generator = torch.Generator().manual_seed(number)
+            given = [torch.randn(4 + number, 3, generator=generator), torch.rand(3, generator=generator)]
+            leaves = [tensor.requires_grad_() for tensor, part in zip(given, parts, strict=True) if part]
+            y = run(*given)
+            slopes = torch.autograd.grad(y, leaves, torch.randn(y.shape, generator=generator), create_graph=True)
+            yield slopes
+            led = [slope.square().sum() for slope in slopes if slope.requires_grad]
+            yield outcome(torch.autograd.grad, led, leaves, allow_unused=True) if led else None
+
+
 @TABLE.parametrize()
 def test_gradients_asked(trap: Trap) -> None:
     hold(trap)

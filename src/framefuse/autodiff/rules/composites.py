@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import torch
@@ -102,7 +103,16 @@ INF, NAN = float("inf"), float("nan")
 HARDSIGMOID = _formula_rule(("where(bit_and(gt(a, -3.0), lt(a, 3.0)), mul(g, 0.1666666716337204), zero)",))
 # Rules that are about more nodes where gradients are differentiated again.
 ZEROS = ("nothing", "replaced")  # of which an operand gets zeros, which lead on where they are differentiated again
-ASIDE = ("shifted", "aside", "unheard", "max_pool", "average_pool")
+FURTHER = re.compile(r"(?:beside|unmoved)\((.*), (\w)\)")
+
+
+def _leads_further(text: str | None) -> bool:
+    """Whether a gradient leads to an operand that it does not read."""
+    parts = FURTHER.fullmatch(text or "")
+    return parts is not None and re.search(rf"\b{parts[2]}\b", parts[1]) is None
+
+
+ASIDE = (*(name for name, texts in FORMULAS.items() if any(map(_leads_further, texts))), "max_pool", "average_pool")
 DERIVED.update({name: _formula_rule(texts) for name, texts in FORMULAS.items()})
 
 
