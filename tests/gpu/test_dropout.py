@@ -117,3 +117,31 @@ def test_second_gradients_are_eagers():
             found.append((first, *torch.autograd.grad(first.sum(), x)))
         torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-4)
     assert compiled_function(fast).dispatch.hits == 2
+
+
+SHARED = {
+    "channels": (lambda x: F.dropout2d(x, 0.3).relu(), (4, 6, 5, 5)),
+    "channels of volumes": (lambda x: F.dropout3d(x * 2, 0.3), (3, 6, 2, 3, 5)),
+    "channels of a series": (lambda x: F.dropout1d(x, 0.5) + 1, (6, 9)),
+    "around a mean": (lambda x: F.alpha_dropout(x.sin(), 0.4, True) + 1, (6, 9)),
+    "channels around a mean": (lambda x: F.feature_alpha_dropout(x, 0.4, True) * x, (6, 7, 9)),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_noise_that_is_shared_or_shifted_is_drawn_and_the_rest_fuses(name):
+    function, shape = SHARED[name]
+    fast = framefuse.compile(function)
+    for number in range(4):
+        x = torch.randn(shape[0] + number // 2, *shape[1:], device="cuda", requires_grad=True)
+        results = []
+        for call in (fast, function):
+            torch.manual_seed(number)
+            found = call(x)
+            results.append((found, *torch.autograd.grad(found.square().sum(), x), torch.rand(3, device="cuda")))
+        torch.testing.assert_close(*results, rtol=1e-5, atol=1e-5)
+    state = compiled_function(fast)
+    assert state.dispatch.hits >= 2 and state.dispatch.declines == 0, framefuse.explain(fast)
+    for product in state.products:
+        calls = [item.node.attr("name") for item in product.stages.code.schedule.items if isinstance(item, RunCall)]
+        assert calls == ["draw_bernoulli"]

@@ -1,4 +1,4 @@
-"""Depthwise convolutions of series by short windows are kernels, fused with what is around, if nothing is trained."""
+"""Depthwise convolutions by short windows are kernels, fused with what is around, if nothing is trained."""
 
 import pytest
 import torch
@@ -38,6 +38,7 @@ def run(module, series, dtype):
             exact = module.double()(x.double()).to(dtype)
             module.to(dtype)
             found = fast(x)
+            exact = module(x).copy_(exact)  # as it lies in this dtype
             assert found.stride() == exact.stride()
             if row:
                 close(found, exact, 4)
@@ -68,6 +69,55 @@ def test_depthwise_convolutions_of_series(name, dtype):
 def test_channels_side_by_side(dtype):
     torch.manual_seed(0)
     run(Causal().to(DEVICE, dtype), lambda more: torch.randn(2, 40 + more, 12), dtype)
+
+
+PICTURES = {
+    "borders": (nn.Conv2d(3, 3, 3, padding=1, groups=3), (5, 9), F.relu),
+    "steps": (nn.Conv2d(3, 3, 3, 2, 1, groups=3, bias=False), (5, 9), F.hardswish),
+    "two lengths": (nn.Conv2d(3, 3, (3, 5), padding=(0, 2), dilation=(2, 1), groups=3), (7, 9), torch.tanh),
+    "a row": (nn.Conv2d(3, 3, (1, 7), padding="same", groups=3), (4, 9), lambda y: y.sum(1)),
+    "several each": (nn.Conv2d(2, 4, 3, groups=2), (5, 9), F.gelu),
+    "of one channel": (nn.Conv2d(1, 4, 5, padding=2), (5, 9), lambda y: y.square().sum(1).sqrt()),
+}
+
+
+@pytest.mark.parametrize(("name", "turned"), [*((name, False) for name in PICTURES), ("borders", True)])
+def test_depthwise_convolutions_of_pictures(name, turned):
+    torch.manual_seed(0)
+    conv, sizes, behind = PICTURES[name]
+    order = torch.channels_last if turned else torch.contiguous_format
+
+    def series(more):
+        return torch.randn(1 + more, conv.in_channels, *(size + more for size in sizes)).contiguous(memory_format=order)
+
+    run(nn.Sequential(conv, Behind(behind)).to(DEVICE), series, torch.float32)
+
+
+class Behind(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def test_a_window_that_is_given_and_windows_in_a_row():
+    """Sizes of a window are no run-time numbers, and what is computed is not computed for each point of a window."""
+
+    def blurred(x, window, other):
+        once = F.conv2d(x, window.expand(3, 1, 3, 3), padding=1, groups=3)
+        return F.conv2d(once.relu(), other.expand(3, 1, 5, 1), padding=(2, 0), groups=3) + 1
+
+    fast = framefuse.compile(blurred)
+    for row in range(5):
+        x, window, other = torch.randn(1, 3, 6 + row, 9), torch.randn(1, 1, 3, 3), torch.randn(1, 1, 5, 1)
+        given = [each.to(DEVICE) for each in (x, window, other)]
+        with torch.no_grad():
+            close(fast(*given), blurred(*[each.double() for each in given]).float(), 4)
+    for product in checked(fast, 2):
+        items = product.stages.code.schedule.items
+        assert sum(isinstance(item, RunCall) for item in items) == 1
 
 
 def test_what_is_trained_is_the_librarys():

@@ -21,9 +21,12 @@ POOLED_ELEMENTS = 64
 # EPYC, times the library's speed: pictures in memory 1.1 to 5.4, channels-last ones 1.1 to 2.9, computed ones of rows
 # of 28 2.9, of 8 0.4 to 0.85, of 7 0.55, of 4 0.4.
 POOLED_ROW = 16
-# Points of a window up to which a GPU's kernel reads them all for each result of a depthwise convolution. Four of
-# 32 x 512 x 2048 float32 between two transposes, with a SiLU behind them, take 0.72 ms by the library (H100).
-STENCIL_POINTS = 8
+# Points of a window up to which a GPU's kernel reads them all for each result of a depthwise convolution of series, and
+# of pictures in float32. Four of 32 x 512 x 2048 float32 between two transposes, with a SiLU behind them, take 0.72 ms
+# by the library (H100); of pictures it takes 2.4 ms for 3 x 7 of 32 x 64 x 256 x 256, where a kernel has 92
+# instructions for an element, 0.4 ms of them, and 1.3 for eight of 5 x 5 of 16 x 768 x 768. More were not looked at,
+# nor volumes (27 points: 236 instructions); 3 x 3 in bfloat16 has 68 to 82 for 41 to 48.
+STENCIL_POINTS = 8, 25
 UNFOLDED_SIDE = 16  # points of a window along each side up to which a kernel copies windows
 # Blocks of a window that a CPU's kernel joins, and of one with blocks of so many elements; measured on AVX-512, in
 # eager's speed: 400 elements every 160 (5 of 80) 0.5 by the library. On a GPU as many as a cat may have, with gradients
@@ -122,6 +125,9 @@ GPU_FEW_OF_TWO = 1 << 16
 # rows of 131,073: 1.0 and 0.8 ms).
 GPU_LONG_ROW = 1 << 17
 GPU_FEW_LONG_ROWS, GPU_FEW_LONG_ROWS_TWICE = (4096, 1 << 20), (1024, 1 << 20)
+# The same of a softmax, whose largest element and sum are found together: the row is read twice, not three times. By
+# chunks 512 rows of 200,003 took 0.79 ms (eager 0.60); two programs keep a unit busy.
+GPU_FEW_SOFTMAX_ROWS = 256, 1 << 20
 # Neighbours in memory that a row of long rows has to have together where it is written, or the reduction that its
 # elements need has a kernel of its own, and a tile with two sides writes them.
 GPU_ALONG = 16
@@ -323,6 +329,11 @@ LARGE_WINDOW = 49
 # 3 0.30 and 1.8; 1 to 2 of 512 x 512 0.14 and 0.59; of volumes 4 to 32 0.08 and 0.31, 8 to 16 0.19 and 0.13, 8 to 24
 # 0.38 and 0.52.
 FEWEST_CHANNELS = 4
+# Channels of pictures, and of volumes, from which on contiguous float32 rounds to TF32, too: of fewer cuDNN multiplies
+# all digits contiguous alone (an H100; from the largest 3e-7 of it, channels-last 3e-4), to which eager's results are
+# nearer. What is slower by it: 3 to 64 of 16 x 224 x 224 0.35 ms and 0.31, 11 x 11 by steps of 4 0.81 and 0.41, 3 to 16
+# of volumes 0.45 and 0.30.
+EXACT_CHANNELS = 9, 4
 # Elements of a single picture of float32 up to which torch's convolution on a CPU multiplies copies of the windows, if
 # one of their sides is so long at most: rules of torch. Nanoseconds for each point of each window, channels-last, and
 # for each of its channels, contiguous. Measured on one thread, 3 x 3, contiguous and channels-last: 1 to 1 channels of

@@ -29,6 +29,7 @@ from framefuse.lower import (  # noqa: F401  importing a family registers its ru
     pointwise,
     pooling,
     products,
+    quantiles,
     random_numbers,
     recurrent,
     reductions,

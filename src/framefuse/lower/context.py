@@ -52,6 +52,7 @@ class Lowering(Builder):
         self.held: set[Node] = set()  # what eager's call keeps for backward beside its operands and results
         self.drawn: list[Node] = []  # random calls that the rule at hand made
         self.there: dict[tuple[Node, str], Node] = {}  # elements of the CPU on other devices
+        self.sorted: dict[Node, Node] = {}  # rows whose quantiles are asked for, and their elements in order
         self.place = "cpu"  # where the first result of the call at hand lies
         self.targets, self.ordered = targets, ordered
         self.casts: dict[str, str] = {}  # by device type: the dtype that autocast around the function casts to

@@ -12,7 +12,7 @@ from framefuse.lower.context import Lowering
 from framefuse.lower.pooling import each, positive
 from framefuse.lower.products import product_of
 from framefuse.lower.rules import Lowered, Shapes, register
-from framefuse.lower.stencils import stencil
+from framefuse.lower.stencils import Steps, stencil
 
 
 def _convolution(rank: int) -> Callable[..., Lowered]:
@@ -27,18 +27,17 @@ def _convolution(rank: int) -> Callable[..., Lowered]:
         sizes = input.shape[len(input.shape) - rank :]
         if padding == "same":
             result = sizes
-            ends = (spans[-1] - ONE) // 2, (spans[-1] - ONE) - (spans[-1] - ONE) // 2
+            before = tuple((span - ONE) // 2 for span in spans)
+            behind = tuple(span - ONE - first for span, first in zip(spans, before, strict=True))
         else:
-            pads = (0,) * rank if padding == "valid" else each(padding, rank)
-            ends = expr(pads[-1]), expr(pads[-1])
+            before = behind = tuple(map(expr, (0,) * rank if padding == "valid" else each(padding, rank)))
             result = tuple(
                 (size + 2 * pad - span) // step + 1
-                for size, pad, span, step in zip(sizes, pads, spans, steps, strict=True)
+                for size, pad, span, step in zip(sizes, before, spans, steps, strict=True)
             )
-        shape = (*lead, weight.shape[0], *positive(lo, result))
-        how = (steps[-1], holes[-1], *ends)
-        own = stencil(lo, input, weight, bias, how, groups, shape[-1]) if rank == 1 else None
-        return own if own is not None else Shapes((shape,))
+        how = Steps(steps, holes, before, behind, positive(lo, result))
+        own = stencil(lo, input, weight, bias, how, groups)
+        return own if own is not None else Shapes(((*lead, weight.shape[0], *how.counts),))
 
     return lowered
 

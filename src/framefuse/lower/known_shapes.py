@@ -12,6 +12,7 @@ from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, expr
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
+from framefuse.lower.quantiles import one_of_each
 from framefuse.lower.rules import Lowered, Shapes, Unsupported, register, rule
 
 # Calls that give one tensor of their first operand's shape.
@@ -154,19 +155,12 @@ def pdist(lo: Lowering, input: Node, p: Value = 2.0) -> Shapes:
     return Shapes(((count * (count - 1) // 2,),))
 
 
-@rule("quantile", "nanquantile")
-def quantile(
+@rule("nanquantile")
+def nanquantile(
     lo: Lowering, input: Node, q: Value, dim: Value = None, keepdim: bool = False, *, interpolation: str = "linear",
     out: Value = None,
 ) -> Shapes:  # fmt: skip
-    each = q.shape if isinstance(q, Node) else ()
-    if dim is None:
-        rest = (ONE,) * len(input.shape) if keepdim else ()
-    else:
-        axis = lo.axis(dim, len(input.shape))
-        lo.require("!=", input.shape[axis], expr(0), "a choice along a dimension")
-        rest = (*input.shape[:axis], *((ONE,) if keepdim else ()), *input.shape[axis + 1 :])
-    return Shapes(((*each, *rest),))
+    return Shapes(((*(q.shape if isinstance(q, Node) else ()), *one_of_each(lo, input, dim, keepdim)),))
 
 
 @rule("special.polygamma", "polygamma")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -156,6 +157,10 @@ def multi_dot(lo: Lowering, *tensors: Value, out: Value = None) -> Lowered:
     if len(factors) < 2 or any(len(factor.shape) != 2 for factor in factors[1:-1]):
         raise Unsupported("factors")
     shape = *ends[0].shape[:-1], *ends[1].shape[1:]
+    if not lo.differentiable and not by_blas(lo, *factors):  # one call of torch's is less than one for each product
+        for left, right in itertools.pairwise(factors):
+            lo.same_size(left.shape[-1], right.shape[0], INNER)
+        return Shapes((shape,))
     matrices = [*factors]
     if len(ends[0].shape) == 1:
         matrices[0] = lo.reshape(ends[0], (ONE, *ends[0].shape))

@@ -44,7 +44,7 @@ def _dropout(
 ) -> Node | Shapes:
     """``shape`` is that of the noise where it is shared along dimensions, None for one of each element.
 
-    The mask is drawn as bool: eager draws it in the input's dtype, from the same stream.
+    On a CPU the mask is drawn as bool: eager draws it in the input's dtype, from the same stream.
     """
     if not isinstance(train, bool) or not isinstance(p, (bool, int, float, Real)):
         raise Unsupported("the kind of the arguments")
@@ -56,13 +56,16 @@ def _dropout(
     if lo.size(count) == 0:
         lo.require("==", count, ZERO, "a tensor without elements is not dropped from")
         return input
-    if input.device != "cpu":  # a kernel of its own there, which draws in another order
-        return _dropout_on_gpu(lo, input, p) if shape is None and not alpha else Shapes((input.shape,))
+    if input.device != "cpu" and shape is None and not alpha:  # a kernel of its own, which draws in another order
+        return _dropout_on_gpu(lo, input, p)
+    if input.device != "cpu" and (type_of(input.device) != "cuda" or isinstance(p, Real) or not 0.0 < p < 1.0):
+        return Shapes((input.shape,))
     lo.require("!=", count, ZERO, "a tensor without elements is not dropped from")
     if not isinstance(p, Real) and p == 1:
         return lo.compute(lambda a: a * 0.0, input)
     keep = Real("sub", (constant_real(1.0), p)) if isinstance(p, Real) else 1.0 - p
-    mask = draw(lo, "bernoulli_", (keep,), BOOL, input.shape if shape is None else shape, input)
+    noise_of = input.dtype if type_of(input.device) == "cuda" else BOOL
+    mask = draw(lo, "bernoulli_", (keep,), noise_of, input.shape if shape is None else shape, input, shape is not None)
     if isinstance(p, Real):
         if alpha:
             raise Unsupported("a run-time probability")
@@ -165,17 +168,16 @@ def _by_channel(batched: int, single: bool) -> Callable[..., Node | Shapes]:
     def lowered(
         lo: Lowering, input: Node, p: Value = 0.5, training: bool = True, inplace: bool = False
     ) -> Node | Shapes:
-        if input.device != "cpu":
-            return Shapes((input.shape,))
         rank = len(input.shape)
         if rank == batched:
             return _dropout(lo, input, p, training, _features(input))
         if rank != batched - 1 or not single or inplace:
+            if input.device != "cpu":
+                return Shapes((input.shape,))
             raise Unsupported("dimensions")
         sample = lo.reshape(input, (ONE, *input.shape))
         result = _dropout(lo, sample, p, training, _features(sample))
-        assert isinstance(result, Node), "on the CPU"
-        return lo.reshape(result, input.shape)
+        return lo.reshape(result, input.shape) if isinstance(result, Node) else Shapes((input.shape,))
 
     return lowered
 

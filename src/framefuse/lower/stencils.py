@@ -1,49 +1,76 @@
-"""Lowers depthwise convolutions of short windows along one dimension to sums of products, which kernels fuse."""
+"""Lowers depthwise convolutions of short windows to sums of products, which kernels fuse."""
 
 from __future__ import annotations
 
+import itertools
+import math
+from dataclasses import dataclass
+
 from framefuse.ir import costs
 from framefuse.ir.builder import ONE, ZERO, Shape
-from framefuse.ir.dtypes import BY_NAME
+from framefuse.ir.dtypes import BY_NAME, FLOAT32
 from framefuse.ir.graph import Node
-from framefuse.ir.numbers import Expr
+from framefuse.ir.numbers import expr
 from framefuse.ir.values import Value
-from framefuse.lower.context import Lowering
+from framefuse.lower.context import Lowering, in_memory
 
 FLOATS = ("float32", "bfloat16", "float16")
-How = tuple[int, int, Expr, Expr]  # the step of windows, the distance of their points, the zeros before and behind
 
 
-def stencil(
-    lo: Lowering, input: Node, weight: Node, bias: Value, how: How, groups: Value, length: Expr
-) -> Node | None:
-    """The convolution with a window of its own for each channel, of which ``length`` results come; None where it is the
-    library's.
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Along each dimension of the windows: the step from one to the next, the distance of their points, the zeros
+    before and behind the input, and how many windows there are.
     """
-    step, hole, before, behind = how
-    points = weight.shape[-1].constant
-    target = lo.targets(input.device)
-    if target is None or not target.tiles or lo.exact or lo.differentiable:
+
+    step: tuple[int, ...]
+    hole: tuple[int, ...]
+    before: Shape
+    behind: Shape
+    counts: Shape
+
+
+def stencil(lo: Lowering, input: Node, weight: Node, bias: Value, how: Steps, groups: Value) -> Node | None:
+    """The convolution with windows of their own for each channel; None where it is the library's."""
+    rank, target = len(how.counts), lo.targets(input.device)
+    if rank > len(costs.STENCIL_POINTS) or target is None or not target.tiles or lo.exact or lo.differentiable:
         return None
-    if points is None or points > costs.STENCIL_POINTS:
-        return None
-    if weight.shape[0].constant != groups or weight.shape[1].constant != 1:
+    if rank > 1 and (input.dtype is not FLOAT32 or not in_memory(input)):  # computed, it is so again for each point
         return None
     given = [input, weight, *([bias] if isinstance(bias, Node) else [])]
     if input.dtype.name not in FLOATS or any(node.dtype is not input.dtype for node in given):
         return None
-    lo.same_size(input.shape[-2], weight.shape[0], "channels of a convolution")
+    made, each, *points = map(lo.size, weight.shape)
+    if math.prod(points) > costs.STENCIL_POINTS[rank - 1] or each != 1 or not isinstance(groups, int):
+        return None
+    if not 0 < groups <= made or made % groups:
+        return None
+    for size in weight.shape:
+        lo.fixed(size, "windows of a convolution")
+    lo.same_size(input.shape[-1 - rank], expr(groups), "channels of a convolution")
     wide = BY_NAME[input.dtype.compute]
-    rank, shape = len(input.shape), (*input.shape[:-1], length)
-    edge: Shape = (ZERO,) * (rank - 1)
-    source = lo.cast(lo.pad(input, (*edge, before), (*edge, behind), 0.0), wide)
-    total = None
-    for point in range(points):
-        seen = lo.slice(source, (*edge, point * hole), (*[1] * (rank - 1), step), shape)
-        own = lo.reshape(lo.narrow(weight, 2, point, ONE), (weight.shape[0], ONE))
-        term = lo.compute(lambda a, b: a * b, seen, lo.cast(own, wide))
+    lead: Shape = (ZERO,) * (len(input.shape) - rank)
+    around = lo.pad(input, (*lead, *how.before), (*lead, *how.behind), 0.0)
+    source = lo.cast(_for_each(lo, around, rank, made // groups), wide)
+    ones, single = [1] * len(lead), (expr(made), *[ONE] * rank)
+    shape, total = (*source.shape[: len(lead)], *how.counts), None
+    for place in itertools.product(*map(range, points)):
+        starts = [at * hole for at, hole in zip(place, how.hole, strict=True)]
+        seen = lo.slice(source, (*lead, *starts), (*ones, *how.step), shape)
+        own = lo.slice(weight, (ZERO, ZERO, *place), [1] * (rank + 2), (expr(made), ONE, *single[1:]))
+        term = lo.compute(lambda a, b: a * b, seen, lo.cast(lo.reshape(own, single), wide))
         total = term if total is None else lo.compute(lambda a, b: a + b, total, term)
     assert total is not None
     if isinstance(bias, Node):
-        total = lo.compute(lambda a, b: a + b, total, lo.cast(lo.reshape(bias, (weight.shape[0], ONE)), wide))
+        total = lo.compute(lambda a, b: a + b, total, lo.cast(lo.reshape(bias, single), wide))
     return lo.cast(total, input.dtype)
+
+
+def _for_each(lo: Lowering, node: Node, rank: int, windows: int) -> Node:
+    """Each channel as often as it has windows."""
+    if windows == 1:
+        return node
+    place = len(node.shape) - rank
+    lead, points = node.shape[:place], node.shape[place:]
+    each = lo.expand(lo.reshape(node, (*lead, ONE, *points)), (*lead, expr(windows), *points))
+    return lo.reshape(each, (*lead[:-1], lead[-1] * windows, *points))

@@ -26,6 +26,7 @@ WINDOWS = "tests/gpu/test_overlapping_windows.py"
 BESIDE = "tests/gpu/test_beside_reductions.py"
 POINTS = "tests/gpu/test_points.py"
 GROWN = "tests/gpu/test_growing_features.py"
+QUANTILES = "tests/gpu/test_quantiles.py"
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
 
@@ -47,9 +48,14 @@ def test_programs_as_on_a_gpu():
     passes(["-m", "pytest", *flags, *files], FRAMEFUSE_CPU_TARGET="triton")
 
 
-def test_products_and_stencils_as_on_a_gpu():
+def test_products_as_on_a_gpu():
     flags = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    passes(["-m", "pytest", *flags, EINSUM, STENCILS, POINTS], FRAMEFUSE_CPU_TARGET="triton")
+    passes(["-m", "pytest", *flags, EINSUM, POINTS], FRAMEFUSE_CPU_TARGET="triton")
+
+
+def test_stencils_and_quantiles_as_on_a_gpu():
+    flags = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    passes(["-m", "pytest", *flags, STENCILS, QUANTILES], FRAMEFUSE_CPU_TARGET="triton")
 
 
 def test_windows_and_results_beside_reductions_as_on_a_gpu():

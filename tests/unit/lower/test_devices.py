@@ -13,6 +13,7 @@ from tests.gpu.programs import FUNCTIONS, MODELS, matrix
 from tests.unit.lower.recording import trace_of
 from torch import nn
 
+from framefuse.capture.record import record
 from framefuse.codegen import targets
 from framefuse.fuse import fuse
 from framefuse.fuse.verify import problems
@@ -173,7 +174,11 @@ def test_chains_of_products_are_torchs_calls_in_the_best_order():
     def f(a, b, c):
         return torch.linalg.multi_dot([a, b, c])
 
-    graph = lower(on_gpu(trace_of(f, torch.randn(9, 4), torch.randn(4, 8), torch.randn(8, 3))), targets=target)
+    given = torch.randn(9, 4), torch.randn(4, 8), torch.randn(8, 3)
+    alone = lower(on_gpu(trace_of(f, *given)), targets=target)
+    assert scheduled(alone)[2] == {"linalg_multi_dot": 1}  # where nothing is trained: one call for all
+    trained = record(f, [each.requires_grad_() for each in given], {}, owner=None, dynamic=None).trace
+    graph = lower(on_gpu(trained), targets=target)
     kernels, _, calls = scheduled(graph)
     assert not kernels and calls == {"mm": 2}
     first = next(node for node in graph.nodes if node.op == "library")

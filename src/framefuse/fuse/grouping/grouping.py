@@ -20,11 +20,11 @@ from framefuse.fuse.grouping.groups import Groups, strides_of
 from framefuse.fuse.grouping.precedence import Precedence
 from framefuse.fuse.grouping.products import product_order, product_view
 from framefuse.fuse.grouping.reductions import (
+    few_long_rows,
     inner_index,
     lies_apart,
     may_join_reduction,
     reads_across,
-    reads_reduction,
 )
 from framefuse.fuse.grouping.repeats import Repeats
 from framefuse.fuse.grouping.work import NUMBER, Weight, points, weights
@@ -291,8 +291,7 @@ class Grouping:
             node, hints = cells[0].node, self.graph.hints
             few = [costs.GPU_FEW_ROWS]
             if points(node.inputs[0], hints) >= costs.GPU_LONG_ROW * points(node, hints):
-                twice = bool(group.reduces) or reads_reduction(node)
-                few.append(costs.GPU_FEW_LONG_ROWS_TWICE if twice else costs.GPU_FEW_LONG_ROWS)
+                few.append(few_long_rows(group, node))
         tiles = target is not None and target.tiles
         if not may_join_reduction(group, cells[0], self.orders, few, tiles, self.strides_of):
             return False

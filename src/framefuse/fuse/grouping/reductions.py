@@ -119,18 +119,28 @@ def _of_other_loops(group: Group, cell: Cell) -> int:
     return max(estimate(size, group.hints) for size in (own, *theirs))
 
 
-def reads_reduction(node: Node) -> bool:
-    """Whether what is reduced is computed from another reduction, with nothing but arithmetic and views between."""
+def few_long_rows(group: Group, node: Node) -> tuple[int, int]:
+    """How many long rows are few for a kernel of tiles that reduces them, and of how many elements they are then."""
+    given = _reduction_read(node)
+    if given is None and not group.reduces:
+        return costs.GPU_FEW_LONG_ROWS
+    beside = [reduce.node for reduce in group.reduces] if given is None else [given]
+    of_exponentials = {node.op, *(each.op for each in beside)} == {"amax", "sum"}
+    return costs.GPU_FEW_SOFTMAX_ROWS if of_exponentials else costs.GPU_FEW_LONG_ROWS_TWICE
+
+
+def _reduction_read(node: Node) -> Node | None:
+    """The reduction from which what is reduced is computed, with nothing but arithmetic and views between."""
     waiting, seen = list(node.inputs), set[Node]()
     while waiting:
         current = waiting.pop()
         kind = TABLE[current.op].kind
         if kind == "reduce":
-            return True
+            return current
         if current not in seen and kind in (*ELEMENTWISE, VIEW):
             seen.add(current)
             waiting += current.inputs
-    return False
+    return None
 
 
 def _depends(user: Cell, cell: Cell) -> bool:

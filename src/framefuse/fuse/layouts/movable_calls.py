@@ -122,7 +122,7 @@ def _convolution(
         return None  # it makes contiguous results of all
     if target.device == "cpu" and (backward or trains) and _writes_beyond(call, picture, weight, hints):
         return None
-    if target.device != "cpu" and _is_slow_turned(call):
+    if target.device != "cpu" and (_is_slow_turned(call) or _rounds_turned(call, picture, weight, hints)):
         return None
     share = rate(costs.CONVOLUTION_BACKWARD, target)
     parts = sum(1 for result in results if len(result.shape) == size) if backward else 1
@@ -186,10 +186,10 @@ def _is_by_windows(call: Node, picture: Node, weight: Node, hints: Mapping[Symbo
     """Whether torch multiplies copies of all windows itself, as it does for a single small picture on a CPU."""
     if picture.dtype is not FLOAT32 or len(weight.shape) != 4 or _groups(call) != 1 or _is_point(weight, hints):
         return False
-    if call.attr("name") == BACKWARD and _argument(call, 7, "transposed", False):
+    if _is_transposed(call):
         return False
     window, single = _sizes(weight, hints)[2:], estimate(picture.shape[0], hints) == 1
-    small = single and elements(picture, hints) <= costs.CPU_SINGLE_PICTURE and "transpose" not in call.attr("name")
+    small = single and elements(picture, hints) <= costs.CPU_SINGLE_PICTURE
     return small and min(window) <= costs.CPU_SINGLE_WINDOW
 
 
@@ -247,10 +247,32 @@ def _is_slow_turned(call: Node) -> bool:
     """Whether a GPU's library has no good kernel for it channels-last, whatever it reads. Measured on an H100: windows
     with holes, 0.27 ms contiguous and 1.19; transposed ones in groups, 2.6 and 2.9.
     """
-    name, backward = call.attr("name"), call.attr("name") == BACKWARD
-    transposed = bool(_argument(call, 7, "transposed", False)) if backward else "transpose" in name
+    backward, transposed = call.attr("name") == BACKWARD, _is_transposed(call)
     spread = not _are_ones(_argument(call, 6 if backward else 7 if transposed else 5, "dilation", 1))
     return spread or (transposed and _groups(call) != 1)
+
+
+def _is_transposed(call: Node) -> bool:
+    if call.attr("name") == BACKWARD:
+        return bool(_argument(call, 7, "transposed", False))
+    return "transpose" in call.attr("name")
+
+
+def _rounds_turned(call: Node, picture: Node, weight: Node, hints: Mapping[Symbol, int]) -> bool:
+    """Whether a GPU's library multiplies float32 of so few channels with all digits as it lies in eager, and rounds it
+    to TF32 channels-last. Of a backward pass that is the gradient of the picture.
+    """
+    backward = call.attr("name") == BACKWARD
+    if picture.dtype is not FLOAT32 or not _on_tensor_cores(picture) or _is_transposed(call) or _groups(call) != 1:
+        return False
+    channels = estimate(picture.shape[1], hints)
+    return (not backward or _asks_for_the_pictures(call)) and channels < costs.EXACT_CHANNELS[len(weight.shape) - 4]
+
+
+def _asks_for_the_pictures(call: Node) -> bool:
+    """Whether a backward pass makes the gradient of the picture."""
+    asked = _argument(call, 10, "output_mask", (True,))
+    return not isinstance(asked, (tuple, list)) or bool(asked[0])
 
 
 def _are_ones(given: Value) -> bool:

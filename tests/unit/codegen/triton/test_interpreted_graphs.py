@@ -217,7 +217,8 @@ def test_long_rows_that_begin_anywhere_go_in_turns_that_overlap(monkeypatch):
 def test_a_softmax_of_long_rows_is_one_kernel_where_rows_are_not_few(rows, together, monkeypatch):
     for name, value in (("GPU_FEW_ROWS", (0, 0)), ("GPU_LONG_ROW", 100), ("GPU_FEW_LONG_ROWS", (100, 10))):
         monkeypatch.setattr(costs, name, value)
-    monkeypatch.setattr(costs, "GPU_FEW_LONG_ROWS_TWICE", (4, 10))
+    monkeypatch.setattr(costs, "GPU_FEW_LONG_ROWS_TWICE", (100, 10))
+    monkeypatch.setattr(costs, "GPU_FEW_SOFTMAX_ROWS", (4, 10))
     graph, schedule = fused(softmax, (rows, 300))
     assert (len(kernels(schedule)) == 1) is together
     check(graph, schedule, torch.randn(rows, 300))

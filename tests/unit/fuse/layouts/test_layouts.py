@@ -312,6 +312,29 @@ def test_convolutions_of_few_channels_stay_contiguous_on_a_gpu(weight, few):
     assert costs.CONVOLUTION["few channels"][1] < 0 < costs.CONVOLUTION["plain"][1]
 
 
+@pytest.mark.parametrize(
+    ("name", "weight", "digits", "stays"),
+    [
+        ("conv2d", (64, 3, 3, 3), True, True), ("conv2d", (64, 8, 3, 3), True, True),
+        ("conv2d", (64, 16, 3, 3), True, False), ("conv3d", (16, 3, 3, 3, 3), True, True),
+        ("conv3d", (16, 4, 3, 3, 3), True, False), ("conv_transpose2d", (3, 64, 3, 3), True, False),
+        ("conv2d", (64, 3, 3, 3), False, False), ("convolution_backward", (64, 3, 3, 3), True, True),
+        ("weight's gradient", (64, 3, 3, 3), True, False),
+    ],
+)  # fmt: skip
+def test_float32_that_eager_multiplies_with_all_digits_is_not_rounded_channels_last(name, weight, digits, stays):
+    b = Builder()
+    picture, given = b.input((2, weight[1], *[9] * (len(weight) - 2))), b.input(weight)
+    mask = (name == "convolution_backward", True, False)
+    args = (*[None] * 7, False, 0, 1, mask) if name in ("convolution_backward", "weight's gradient") else ()
+    call = b.node(
+        "library", (picture, given), (), picture.dtype, kwargs={}, args=args,
+        name="convolution_backward" if args else name,
+    )  # fmt: skip
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=digits):
+        assert movable_calls._rounds_turned(call, picture, given, {}) is stays
+
+
 def _few_channels(name, weight):
     b = Builder()
     picture, given = b.input((2, weight[1], *[9] * (len(weight) - 2))), b.input(weight)
@@ -333,7 +356,8 @@ def test_what_a_kernel_reduces_lies_alike(f, lies_last):
 
 
 def test_a_weight_that_is_given_is_known_by_its_recorded_sizes():
-    trace = trace_of(lambda x, w: F.conv2d(x, w).square().sum(1), torch.randn(8, 1, 130, 130), torch.randn(2, 1, 3, 3))
+    given = torch.randn(8, 1, 130, 130), torch.randn(2, 1, 3, 3)
+    trace = trace_of(lambda x, w: F.conv2d(x.exp(), w).square().sum(1), *given)
     assert orders(fuse(lower(on_gpu(trace), targets=target), targets=target)) == [(0, 1, 2, 3)]
 
 
