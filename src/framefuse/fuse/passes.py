@@ -24,6 +24,7 @@ from framefuse.fuse.graph.results import with_own_results
 from framefuse.fuse.graph.row_sums import with_row_sums
 from framefuse.fuse.graph.scatters import with_own_sums
 from framefuse.fuse.graph.short_runs import without_short_runs
+from framefuse.fuse.graph.together import with_rows_together
 from framefuse.fuse.grouping.epilogues import with_activations
 from framefuse.fuse.grouping.fused_products import with_fused_products
 from framefuse.fuse.grouping.grouping import grouped
@@ -81,6 +82,7 @@ PASSES = (
     Pass("grown cats", GRAPH, with_grown_cats),
     Pass("own sums", GRAPH, _alone(with_own_sums)),
     Pass("parts", GRAPH, _alone(with_parts)),
+    Pass("rows together", GRAPH, _alone(with_rows_together)),
     Pass("own results", GRAPH, _alone(with_own_results)),
     Pass("grouping", GROUPS, grouped),
     Pass("activations", GROUPS, with_activations),
