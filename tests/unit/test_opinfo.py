@@ -85,7 +85,7 @@ def test_operators_named_with(letter):
     mine = [op for op in OPERATORS if op.name.removeprefix("nn.functional.")[0] == letter]
     for op in (op for op in mine if op.name not in LEFT_OUT):
         for dtype in (dtype for dtype in (ALL if lowered(op) else FEW) if dtype in op.supported_dtypes("cpu")):
-            samples = list(families(op, dtype, False, SAMPLES if dtype in FEW else 1))
+            samples = list(families(op, dtype, False, SAMPLES if dtype in FEW else 1, "cpu"))
             work = [(op.op, sample) for sample in samples]
             if op.inplace_variant is not None:
                 work += [(op.inplace_variant, sample) for sample in samples[:1]]
