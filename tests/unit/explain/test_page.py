@@ -109,7 +109,8 @@ def test_a_step_of_training_is_no_loss_and_counts_recording_once(tmp_path):
     assert len(graphs) > 1 and sum(graph.seconds["capture"] for graph in graphs) < took
     _, words = page_of(framefuse.report(step, tmp_path / "page.html"))
     left = words[words.index("Left to gain") : words.index("Source")]
-    assert "a break" not in left and "a break: torch._tensor.Tensor.backward" in words
+    assert "a break:" not in left and "a break: torch._tensor.Tensor.backward" in words
+    assert "nothing is lost by the break" in left
 
 
 def test_equal_steps_are_one_row_with_all_below(tmp_path):

@@ -291,6 +291,9 @@ def stepped(rank: int, maker: Any, settings: dict[str, Any], compiles: bool) -> 
         scheduler.step()
         if turn == 4:
             optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        if turn == 5:  # others in the place of what was looked at
+            kept = optimizer.state[model[0].weight]
+            kept.update({name: part * 0.5 for name, part in kept.items() if isinstance(part, DTensor)})
     if compiles:
         assert framefuse.explain(run).hits >= 4, framefuse.explain(run)
         inner: Any = LocalStep.known[optimizer].compiled

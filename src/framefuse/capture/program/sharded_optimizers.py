@@ -48,12 +48,61 @@ def step(optimizer: optim.Optimizer, *args: Value, **kwargs: Value) -> Value:
 WHOLE: dict[str, Callable[..., Value]] = {"step": step, "zero_grad": zero_grad}
 
 
+@dataclass(eq=False, slots=True)
+class _Part:
+    """A parameter that fits, with its part on this rank and its state: while all are these very objects it fits still.
+
+    ``locals`` are what this rank has of the state, ``kept`` is the twin's state of the part.
+    """
+
+    parameter: Value
+    spec: Value
+    local: torch.Tensor
+    state: dict[str, Value] | None
+    names: tuple[str, ...]
+    values: tuple[Value, ...]
+    locals: tuple[Value, ...]
+    kept: dict[str, Value] | None = None
+
+    def stands(self, parameter: Value, state: dict[str, Value] | None) -> bool:
+        """Whether nothing was put in the place of anything."""
+        if parameter is not self.parameter or state is not self.state or parameter._spec is not self.spec:
+            return False
+        if parameter._local_tensor is not self.local:
+            return False
+        if state is None:
+            return True
+        if tuple(state) != self.names:
+            return False
+        for now, value, local in zip(state.values(), self.values, self.locals, strict=True):
+            if now is not value or (local is not value and value._local_tensor is not local):
+                return False
+        return True
+
+    def takes(self, gradient: Value) -> bool:
+        """Whether a gradient lies by the very same description."""
+        if type(gradient) is not type(self.parameter) or gradient._spec is not self.spec:
+            return False
+        own = gradient._local_tensor
+        return type(own) is torch.Tensor and own.shape == self.local.shape
+
+    def holds(self, made: dict[str, Value]) -> bool:
+        """Whether a step left what it found, but for what it wrote into it."""
+        if made is not self.kept or len(made) != len(self.names):
+            return False
+        return all(made.get(name) is local for name, local in zip(self.names, self.locals, strict=True))
+
+
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class LocalStep:
-    """An optimizer of the same class over the parts that this rank has, with the state of those."""
+    """An optimizer of the same class over the parts that this rank has, with the state of those; ``parts`` are what was
+    looked at before a step, by the identity of the parameter, with the gradients that it takes.
+    """
 
     twin: optim.Optimizer
     compiled: Callable[[optim.Optimizer], Value]
+    parts: dict[int, _Part]
+    gradients: list[Value]
     # What is called in place of its class's step: the driver compiles it.
     compile: ClassVar[Callable[[Callable[..., Value]], Callable[..., Value]]] = staticmethod(lambda function: function)
     known: ClassVar[weakref.WeakKeyDictionary[optim.Optimizer, LocalStep]] = weakref.WeakKeyDictionary()
@@ -64,19 +113,22 @@ class LocalStep:
         if type(optimizer) not in ELEMENTWISE or not _is_plain(optimizer):
             return None
         own = cls.known.get(optimizer)
+        gradients: list[Value] = []
+        parts = _parts(optimizer, {} if own is None else own.parts, gradients)
+        if parts is None:
+            return None
         if own is None:
             twin = copy.copy(optimizer)
             vars(twin).pop("step", None)
-            own = cls.known[optimizer] = cls(twin, cls.compile(type(twin).step))
+            own = cls.known[optimizer] = cls(twin, cls.compile(type(twin).step), parts, gradients)
+        own.parts, own.gradients = parts, gradients
         return own
 
     def run(self, optimizer: optim.Optimizer) -> None:
-        twin = self.twin
-        parts: list[tuple[Value, torch.Tensor]] = []
+        twin, parts, gradients = self.twin, list(self.parts.values()), self.gradients
         twin.defaults, before, twin.state = optimizer.defaults, twin.state, collections.defaultdict(dict)
         for number, group in enumerate(optimizer.param_groups):
-            shards = [parameter._local_tensor for parameter in group["params"]]
-            parts += zip(group["params"], shards, strict=True)
+            shards = [self.parts[id(parameter)].local for parameter in group["params"]]
             if number == len(twin.param_groups) or twin.param_groups[number] is group:
                 twin.param_groups = [*twin.param_groups[:number], {}, *twin.param_groups[number + 1 :]]
             own = twin.param_groups[number]
@@ -84,27 +136,32 @@ class LocalStep:
             if not _same(own.get("params", ()), shards):
                 own["params"] = shards
         del twin.param_groups[len(optimizer.param_groups) :]
-        for parameter, local in parts:
-            local.grad = None if parameter.grad is None else parameter.grad._local_tensor
-            state = optimizer.state.get(parameter)
-            if state:
-                kept = twin.state[local] = before.get(local, {})
-                kept.update({name: _local(value) for name, value in state.items()})
-                for name in kept.keys() - state.keys():
-                    del kept[name]
+        for part, gradient in zip(parts, gradients, strict=True):
+            part.local.grad = None if gradient is None else gradient._local_tensor
+            if part.state:
+                if part.kept is None:
+                    part.kept = before.get(part.local, {})
+                    part.kept.update(zip(part.names, part.locals, strict=True))
+                    for name in part.kept.keys() - part.state.keys():
+                        del part.kept[name]
+                twin.state[part.local] = part.kept
+        self.gradients = []
         try:
             self.compiled(self.twin)
         finally:
             self._hand_back(optimizer, parts)
 
-    def _hand_back(self, optimizer: optim.Optimizer, parts: list[tuple[Value, torch.Tensor]]) -> None:
+    def _hand_back(self, optimizer: optim.Optimizer, parts: list[_Part]) -> None:
         """Gives the optimizer what a step of its own leaves behind."""
         stepped = []
-        for parameter, local in parts:
+        for part in parts:
+            parameter, local = part.parameter, part.local
             if local.grad is not None:
                 stepped.append(parameter)
                 local.grad = None
             made = self.twin.state.get(local, {})
+            if part.holds(made):
+                continue
             state = optimizer.state[parameter] if made else {}
             for name, value in made.items():
                 if name in state and _local(state[name]) is value:
@@ -126,9 +183,8 @@ def _local(value: Value) -> Value:
 
 
 def _is_plain(optimizer: optim.Optimizer) -> bool:
-    """Whether nothing of the user's runs in the step, and all parts are those of equal shards or copies."""
-    module = sys.modules.get("torch.distributed.tensor")
-    if module is None or optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+    """Whether nothing of the user's runs in the step, and it is of the kind that is made of steps of parts."""
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
         return False
     hooks = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
     patched = vars(optimizer).get("step")
@@ -136,19 +192,42 @@ def _is_plain(optimizer: optim.Optimizer) -> bool:
         return False
     if patched is not None and not hasattr(patched, "_wrapped_by_lr_sched"):
         return False
-    kind = module.DTensor
+    return not any(group.get("differentiable") or group.get("fused") for group in optimizer.param_groups)
+
+
+def _parts(optimizer: optim.Optimizer, known: dict[int, _Part], gradients: list[Value]) -> dict[int, _Part] | None:
+    """The parameters, if all are equal shards or copies, and their state and gradients lie as they do; ``known`` were
+    looked at before. Their gradients are added to ``gradients``.
+    """
+    module = sys.modules.get("torch.distributed.tensor")
+    if module is None:
+        return None
+    kind, parts = module.DTensor, dict[int, _Part]()
     for group in optimizer.param_groups:
-        if group.get("differentiable") or group.get("fused"):
-            return False
         for parameter in group["params"]:
-            tensors = [parameter, *optimizer.state.get(parameter, {}).values()]
-            if parameter.grad is not None:
-                tensors.append(parameter.grad)
-            if type(parameter) is not kind or not parameter.ndim:
-                return False
-            if not all(_fits(kind, parameter, tensor) for tensor in tensors if is_a(tensor, torch.Tensor)):
-                return False
-    return True
+            state = optimizer.state.get(parameter)
+            part = known.get(id(parameter))
+            if part is None or not part.stands(parameter, state):
+                part = _looked_at(kind, parameter, state)
+            if part is None:
+                return None
+            gradient = parameter.grad
+            if gradient is not None and not part.takes(gradient) and not _fits(kind, parameter, gradient):
+                return None
+            parts[id(parameter)] = part
+            gradients.append(gradient)
+    return parts
+
+
+def _looked_at(kind: Value, parameter: Value, state: dict[str, Value] | None) -> _Part | None:
+    """A parameter with its state, if they fit each other."""
+    if type(parameter) is not kind or not parameter.ndim:
+        return None
+    values = () if state is None else tuple(state.values())
+    if not all(_fits(kind, parameter, tensor) for tensor in (parameter, *values) if is_a(tensor, torch.Tensor)):
+        return None
+    names = () if state is None else tuple(state)
+    return _Part(parameter, parameter._spec, parameter._local_tensor, state, names, values, tuple(map(_local, values)))
 
 
 def _fits(kind: Value, parameter: Value, tensor: Value) -> bool:
