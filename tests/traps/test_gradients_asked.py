@@ -376,6 +376,19 @@ def parts_of_a_norm_in_training(compiled: Any) -> Iterator[Any]:
             yield outcome(torch.autograd.grad, led, leaves, allow_unused=True) if led else None
 
 
+@TABLE.trap(traces=3, hits=2)
+def shifts_of_norms_alone_are_trained(compiled: Any) -> Iterator[Any]:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4))
+    net.append(nn.Sequential(nn.ReLU(), nn.MaxPool2d(2)))
+    for name, parameter in net.named_parameters():
+        parameter.requires_grad_(name in ("1.bias", "4.bias"))
+    run = compiled(net)
+    for number in range(4):
+        generator = torch.Generator().manual_seed(number)
+        run(torch.randn(2, 3, 9, 9, generator=generator)).square().sum().backward()
+        yield [parameter.grad for parameter in net.parameters()]
+
+
 @TABLE.trap(traces=3, hits=6)
 def slope_of_what_is_frozen(compiled: Any) -> Iterator[Any]:
     for parts in ((True, True), (False, True), (True, False)):

@@ -110,9 +110,8 @@ def batch_norm_kept(builder: Builder, node: Node, given: Given, need: Sequence[b
     operands = [node.inputs[arg.index] if isinstance(arg, Arg) else None for arg in node.attr("args")[:3]]
     input, weight, bias = operands
     assert input is not None
-    parts = builder.results(node)
-    inner = parts[mean].dtype
-    shape, scale = input.shape, parts[deviation]
+    parts, inner, shape = builder.results(node), _inner(input, ()), input.shape
+    assert inner is not None
     axes = [axis for axis in range(len(shape)) if axis != 1]
 
     def wide(channel: Node) -> Node:
@@ -126,22 +125,30 @@ def batch_norm_kept(builder: Builder, node: Node, given: Given, need: Sequence[b
         count = builder.count(tuple(shape[axis] for axis in axes))
         return builder.pointwise("div", channel, builder.full(count, channel.dtype, channel.shape, channel.device))
 
-    centred = builder.pointwise("sub", builder.cast(input, inner), wide(parts[mean]))
+    def led(gradient: Node) -> Node:
+        """Eager's node gives all gradients, so that each leads to the weight where one of them does."""
+        if weight is None or not builder.differentiable:
+            return gradient
+        return builder.derived(gradient, "unmoved", (gradient, weight))
+
     by_operand: dict[Node, Node] = {}
+    if bias is not None and value in given:
+        g = given[value]
+        if builder.differentiable:  # and to the input, by zeros
+            g = builder.derived(g, "replaced", (g, input))
+        by_operand[bias] = led(summed(builder, builder.cast(g, inner), axes))
+    if not {mean, deviation} <= parts.keys():  # where all else is frozen nobody keeps these
+        return [by_operand.get(operand) for operand in node.inputs]
+    scale = parts[deviation]
+    centred = builder.pointwise("sub", builder.cast(input, inner), wide(parts[mean]))
     wanted = need[node.inputs.index(input)]
     terms: list[Node] = []
     if value in given:
         g = builder.cast(given[value], inner)
-        total, weighted = summed(builder, g, axes), multiply(summed(builder, multiply(g, centred), axes), scale)
-        by_operand |= {weight: weighted} if weight is not None else {}
-        by_operand |= {bias: total} if bias is not None else {}
-        if builder.differentiable:  # eager's node gives all gradients, each of which leads to what the others do
-            if bias is not None:
-                led = builder.derived(given[value], "replaced", (given[value], input))  # to the input by zeros
-                by_operand[bias] = summed(builder, builder.cast(led, inner), axes)
-            for factor in (weight, bias):
-                if factor is not None and weight is not None:
-                    by_operand[factor] = builder.derived(by_operand[factor], "unmoved", (by_operand[factor], weight))
+        total = summed(builder, g, axes) if bias is None or builder.differentiable else by_operand[bias]
+        weighted = multiply(summed(builder, multiply(g, centred), axes), scale)
+        if weight is not None:
+            by_operand[weight] = led(weighted)
         if wanted:
             away = builder.pointwise("sub", g, wide(shared(total)))
             away = builder.pointwise("sub", away, multiply(centred, wide(multiply(shared(weighted), scale))))
