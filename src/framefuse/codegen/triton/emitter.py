@@ -82,8 +82,7 @@ def emit(kernel: Kernel, special: Specialisation) -> Module:
     rows = odd_rows(kernel, blocks, hints) if special.aligned and not single else {}
     work, name = _body(nest, blocks, integers, steady, rows), function_name(kernel.title)
     constants = tuple((f"BLOCK{place}", size) for place, size in enumerate(blocks.shape))
-    least = STEP if blocks.form == "tile" else 1
-    numbers = {n.symbol: _step(hints.get(n.symbol, 0), least) for n in kernel.numbers if n.symbol in integers.numbers}
+    numbers = {n.symbol: _step(hints.get(n.symbol, 0)) for n in kernel.numbers if n.symbol in integers.numbers}
     steps = special.aligned and not single and (blocks.simple or fitted)
     whole = {n: step for n, step in numbers.items() if step > 1 and steps and work.reads(work.names[n])}
     whole |= {number: max(blocks.points, whole.get(number, 1)) for number in sorted(steady, key=lambda n: n.name)}
@@ -305,13 +304,9 @@ def _is_uneven(index: Expr, lane: Symbol) -> bool:
     return step.constant is not None and (1 < step.constant <= UNEVEN or -UNEVEN <= step.constant < 0)
 
 
-def _step(size: int, least: int) -> int:
-    """The power of two that divides a recorded size, as far as a vector of any dtype needs it; 1 for less than
-    ``least``. A tile with two sides takes whole steps alone: by smaller ones Triton 3.6 wrote a gradient of dropout,
-    channels-last over 36 points of 8 channels, that met a misaligned address on an H100.
-    """
-    step = math.gcd(size, STEP) if size > 0 else 1
-    return step if step >= least else 1
+def _step(size: int) -> int:
+    """The power of two that divides a recorded size, as far as a vector of any dtype needs it."""
+    return math.gcd(size, STEP) if size > 0 else 1
 
 
 def function_name(title: str) -> str:
