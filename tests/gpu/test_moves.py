@@ -219,3 +219,22 @@ def test_gradients_of_borders(mode):
         (expected,) = torch.autograd.grad(y.square().sum(), x)
         (found,) = torch.autograd.grad(fast(x).square().sum(), x)
         torch.testing.assert_close(found, expected)
+
+
+COMPLEX = {
+    "turned matrices that are copied": lambda a: torch.linalg.inv(a.mT.contiguous()).mT.contiguous(),
+    "a product of a copy": lambda a: a.transpose(0, 1).contiguous() @ a.transpose(0, 1).mH,
+    "rows between": lambda a: torch.lerp(a, a.movedim(0, -1).contiguous().movedim(-1, 0), a),
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_numbers_are_moved_by_kernels(name):
+    function, fast = COMPLEX[name], framefuse.compile(COMPLEX[name])
+    for seed in range(4):
+        torch.manual_seed(seed)
+        a = torch.randn(5, 5, 5, dtype=torch.complex64, device=DEVICE)
+        found, expected = fast(a), function(a)
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+        assert found.stride() == expected.stride()
+    checked(fast, 3)

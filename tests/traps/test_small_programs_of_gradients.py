@@ -35,6 +35,26 @@ def grad_mix(a, b):
 
 
 @ROWS.case(two(4), grad=True)
+def norms_whose_scale_and_shift_are_one_tensor(a, b):
+    rows, pictures = torch.linspace(-1, 2, 12).view(3, 4) * a.detach(), torch.linspace(-1, 2, 24).view(2, 4, 3)
+    return (
+        F.batch_norm(rows, None, None, b, b, training=True),
+        F.batch_norm(rows * a, None, None, a, a, training=True),
+        F.layer_norm(rows, (4,), b, b),
+        F.group_norm(pictures, 2, b, b),
+        F.instance_norm(pictures, None, None, b, b),
+    )
+
+
+@ROWS.case(lambda i: (draw(i, 6 + i, 5, grad=True), torch.arange(5 + i) % 5), grad=True)
+def smoothed_labels_of_changes(x, target):
+    changes = x[1:] - x[:-1]
+    return F.cross_entropy(changes, target, label_smoothing=0.1), F.cross_entropy(
+        changes, target, label_smoothing=0.2, reduction="none", ignore_index=2
+    )
+
+
+@ROWS.case(two(4), grad=True)
 def leaves_made_inside(a, b):
     made = torch.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True), a.new_ones(4, requires_grad=True)
     products = [leaf * b.detach() for leaf in made]

@@ -561,6 +561,22 @@ def power_of_integers(x, n):
     return x**n
 
 
+@ROWS.case(lambda i: (draw(i, 3, 4, dtype=torch.bool), draw(i, 3, 4, dtype=torch.int32)))
+def borders_of_half(mask, numbers):
+    return [F.pad(x, (1, 2, 0, 1), value=value) for x in (mask, numbers) for value in (0.5, -0.5, 1.7, 0.0, 1, True)]
+
+
+@ROWS.case(lambda i: (draw(i, 5, 6), draw(i, 6, 6)[1:]))
+def copies_that_count_from_where_memory_begins(x, part):
+    ones = torch.ones(2, 2)
+    return (
+        torch.as_strided_copy(x[1:], (2, 2), (3, 1), 1),
+        torch.as_strided_copy(part, (2, 2), (3, 1), storage_offset=0),
+        torch.as_strided_scatter((x * 2)[1:], ones, (2, 2), (3, 1), 2),
+        torch.as_strided_scatter(part, ones, (2, 2), (3, 1)),
+    )
+
+
 @ROWS.parametrize()
 def test_tensors_are_eagers(trap: Trap) -> None:
     hold(trap)

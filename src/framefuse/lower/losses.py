@@ -441,7 +441,7 @@ def _smoothed(
     axis = 1 if len(logs.shape) > 1 else 0
     wide = _sum_of_logs(lo, lo.widen(input), lo.widen(logs), axis)
     counted = lo.pointwise("ne", target, lo.full(ignore_index, target.dtype, target.shape, target.device))
-    rows = _kept(lo, wide, counted)
+    rows = _kept(lo, lo.reshape(wide, target.shape), counted)
     if reduction in ("sum", "mean", 1, 2):
         axes = tuple(range(len(rows.shape)))
         rows = lo.reduce("sum", rows, axes)

@@ -366,6 +366,9 @@ class _Lowerer:
         """A call that reads memory order needs operands whose memory is eager's own or row-major; strides that the
         program gives need one without gaps, as the library's operands lie in eager's order.
         """
+        offset = TABLE[call.name].offset
+        if offset and call.kwargs.get("storage_offset", *call.args[offset : offset + 1]) is not None:
+            raise Stop(reason("memory-order", f"{call.name} counts from where memory begins.", call.line))
         for value in refs(call.args):
             meta, node = self.trace.metas[value], self.values.contents[value]
             order = dense_order(meta.sizes, meta.strides)

@@ -384,7 +384,8 @@ def pad(lo: Lowering, input: Node, pad: Value, mode: str = "constant", value: Va
         input, before[axis] = _crop(lo, input, axis, low, True)
         input, after[axis] = _crop(lo, input, axis, high, False)
     if input.dtype.is_integral and not isinstance(fill, int):
-        fill = int(fill) if isinstance(fill, float) else fill
+        kind = bool if input.dtype is BOOL else int
+        fill = kind(fill) if isinstance(fill, float) else fill
     return lo.pad(input, before, after, fill)
 
 

@@ -147,8 +147,9 @@ def batch_norm_kept(builder: Builder, node: Node, given: Given, need: Sequence[b
         g = builder.cast(given[value], inner)
         total = summed(builder, g, axes) if bias is None or builder.differentiable else by_operand[bias]
         weighted = multiply(summed(builder, multiply(g, centred), axes), scale)
-        if weight is not None:
-            by_operand[weight] = led(weighted)
+        if weight is not None:  # beside what it gets as the shift, where one tensor is both
+            slope = led(weighted)
+            by_operand[weight] = builder.pointwise("add", slope, by_operand[bias]) if weight is bias else slope
         if wanted:
             away = builder.pointwise("sub", g, wide(shared(total)))
             away = builder.pointwise("sub", away, multiply(centred, wide(multiply(shared(weighted), scale))))

@@ -26,6 +26,7 @@ from framefuse.codegen.triton.emitter import Module, emit
 from framefuse.codegen.triton.products import emit_product
 from framefuse.codegen.triton.stages import OPTIONS, Job, module_at
 from framefuse.codegen.triton.target import Machine, machine
+from framefuse.codegen.unsupported import Unsupported
 from framefuse.errors import CompilerBug
 from framefuse.ir.code import DeviceCode, PythonCode
 from framefuse.ir.loops import Kernel
@@ -34,6 +35,7 @@ from framefuse.ir.numbers import Expr
 POINTERS = {
     "bool": "*i1", "uint8": "*u8", "int8": "*i8", "int16": "*i16", "int32": "*i32", "int64": "*i64",
     "float16": "*fp16", "bfloat16": "*bf16", "float32": "*fp32", "float64": "*fp64",
+    "complex64": "*i64",  # kernels only move them
 }  # fmt: skip
 NUMBERS = {"int32": "i32", "int64": "i64", "real64": "fp64"}
 
@@ -182,9 +184,14 @@ def text(kernel: Kernel, hints: Hints) -> str:
 
 
 def _arguments(kernel: Kernel, module: Module) -> list[tuple[str, int]]:
-    """The types of the function's arguments, with the places of the buffers and numbers that they are."""
+    """The types of the function's arguments, with the places of the buffers and numbers that they are. Raises
+    Unsupported.
+    """
     narrow = module.width.integer == "tl.int32"
     limited = {symbol for limit in module.width.limits for symbol in limit.symbols}
+    unknown = next((buffer.dtype.name for buffer in kernel.buffers if buffer.dtype.name not in POINTERS), None)
+    if unknown is not None:
+        raise Unsupported(f"memory of {unknown}")
     kinds = [(POINTERS[buffer.dtype.name], place) for place, buffer in enumerate(kernel.buffers)]
     for place, number in enumerate(kernel.numbers):
         small = narrow and number.symbol in limited

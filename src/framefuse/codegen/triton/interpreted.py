@@ -15,6 +15,7 @@ from triton.runtime import interpreter
 
 from framefuse.codegen.triton import device
 from framefuse.codegen.triton.emitter import Module
+from framefuse.codegen.triton.own_launcher import known
 from framefuse.ir.code import Run
 from framefuse.ir.loops import Kernel
 
@@ -38,7 +39,7 @@ def launcher(function: Any, module: ModuleType, kernel: Kernel, emitted: Module)
             return 0
         try:
             with np.errstate(all="ignore"):
-                function[(programs,)](*tensors, *given, **dict(emitted.constants))
+                function[(programs,)](*known(tensors), *given, **dict(emitted.constants))
         except interpreter.InterpreterError as error:
             cause: BaseException | None = error  # of one function called by another
             while isinstance(cause, interpreter.InterpreterError):

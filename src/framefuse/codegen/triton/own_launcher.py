@@ -37,7 +37,12 @@ def launcher(module: ModuleType, kernel: Kernel, emitted: Module) -> Run:
             device = tensors[0].device
             current = getattr(torch.get_device_module(device), "device", lambda device: nullcontext())
             with current(device):
-                function[(programs,)](*tensors, *numbers, **options)
+                function[(programs,)](*known(tensors), *numbers, **options)
         return 0
 
     return launch
+
+
+def known(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors, of dtypes that Triton has a name for: complex numbers, which kernels only move, as words."""
+    return [tensor.view(torch.int64) if tensor.dtype is torch.complex64 else tensor for tensor in tensors]

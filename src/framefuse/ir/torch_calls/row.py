@@ -52,6 +52,7 @@ class TorchCall(NamedTuple):
     keeps_order: bool = False  # of one tensor, gives the elements in the same order of memory, at all sizes
     row_major: bool = False  # gives row-major results, however its operands lie
     lies: bool = False  # its result depends on where in memory the operand's elements lie
+    offset: int | None = None  # the place of an argument that counts from where an operand's memory begins
     gives_back: bool = False  # gives an operand itself whatever its sizes are, if no memory format is named
     reshapes: bool = False  # gives its operand or a view of it where its memory allows that, and else a copy
     refuses: bool = False  # of these, raises where others copy

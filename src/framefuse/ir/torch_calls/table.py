@@ -227,8 +227,9 @@ _line(_Row(total=True), "integer_word", "float_word", "i0", "special_i0e",
 _line(_Row(total=True, inside=True), "sort", "argsort", "msort")
 _line(_Row(fixed=True), "norm", "linalg_norm", "linalg_vector_norm", "pairwise_distance")  # order 0 has no gradient
 _line(_Row(fixed=True), "diff")  # the 0th is a copy
-_line(_Row(lies=True), "view_as_real", "view_as_complex", "as_strided_copy", "as_strided_scatter",
-      "_unsafe_view")  # fmt: skip
+_line(_Row(lies=True), "view_as_real", "view_as_complex", "_unsafe_view")
+_line(_Row(lies=True, offset=3), "as_strided_copy")
+_line(_Row(lies=True, offset=4), "as_strided_scatter")
 _line(
     _Row(inside=True),
     "bilinear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",

@@ -29,3 +29,19 @@ def test_a_bias_is_summed_by_kernels(make, shape, frozen, monkeypatch):
         for one, other in zip(found, expected, strict=True):
             assert one.stride() == other.stride()
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [lambda: nn.Conv1d(3, 4, 3, padding="same"), lambda: nn.ConvTranspose1d(3, 4, 3)])
+def test_the_gradient_of_a_bias_leads_to_what_eagers_does(make, monkeypatch):
+    """Eager's node gives all gradients: where one of them can be differentiated again, all can."""
+    monkeypatch.setattr(convolution, "BIAS_APART", {})
+    module = make()
+    fast = framefuse.compile(module)
+    for _ in range(3):
+        x = torch.randn(2, 3, 6)
+        weights = torch.randn(module(x).shape)
+        for f in (fast, module):
+            (slope,) = torch.autograd.grad((f(x) * weights).sum(), [module.bias], create_graph=True)
+            assert slope.requires_grad
+            found = torch.autograd.grad(slope.sum(), [module.weight], allow_unused=True)
+            assert all(zeros is None or not zeros.any() for zeros in found)
