@@ -47,8 +47,14 @@ def _fits(relations: Relations, number: Expr | Real, dtype: torch.dtype) -> None
     """States that the element is one of the type, as this one is."""
     if isinstance(number, Expr) and dtype in (torch.float32, torch.bfloat16, torch.complex64, torch.int64):
         return  # all ints are in their range
-    size, limits = Real("abs", (Real("int", (number,)) if isinstance(number, Expr) else number,)), largest(dtype)
+    number = Real("int", (number,)) if isinstance(number, Expr) else number
+    size, limits = Real("abs", (number,)), largest(dtype)
     value = size.evaluate(relations.hints, relations.real_hints)
+    if dtype.is_floating_point or dtype.is_complex:  # which have infinity, and what is no number
+        nothing = Real("sub", (number, number))  # no number for these two, which are then not beyond a limit
+        for limit in [limit for limit in limits if not limit < value < math.inf][:1]:
+            _state(relations, "<", Real("add", (constant_real(limit), nothing)), size)
+        return
     within = [limit for limit in limits if value <= limit]
     if within:
         _state(relations, "<=", size, constant_real(within[0]))
