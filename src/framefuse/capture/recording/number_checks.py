@@ -9,7 +9,7 @@ import torch
 from framefuse.capture.facts.relations import Relations
 from framefuse.ir.nested import numbers_in
 from framefuse.ir.numbers import Expr, Real, constant_real
-from framefuse.ir.torch_calls.checked_numbers import BOUNDS, CONVERTING, Argument, checked_as, largest
+from framefuse.ir.torch_calls.checked_numbers import BOUNDS, CONVERTING, FACTORS, Argument, checked_as, largest
 from framefuse.ir.trace import Call
 
 
@@ -22,13 +22,21 @@ def state_checks(relations: Relations, call: Call, dtype: torch.dtype | None) ->
         left, right = _side(call, bound.left), _side(call, bound.right)
         if left is not None and right is not None and not left.op == right.op == "const":
             _state(relations, bound.op, left, right)
-    if name in CONVERTING and dtype is not None:
-        sizes = CONVERTING[name]
-        args = call.args if sizes is None else call.args[: sizes[0]] + call.args[sizes[0] + 1 :]
-        kwargs = [part for key, part in call.kwargs.items() if sizes is None or key != sizes[1]]
-        for number in numbers_in((args, kwargs)):
+    if dtype is not None and (name in CONVERTING or name in FACTORS):
+        for number in numbers_in(_converted(call, name)):
             if number.symbols.isdisjoint(relations.data_symbols):
                 _fits(relations, number, dtype)
+
+
+def _converted(call: Call, name: str) -> tuple[object, ...]:
+    """The arguments whose numbers become elements."""
+    if name in FACTORS:
+        return (call.kwargs.get("alpha"),)
+    sizes = CONVERTING[name]
+    if sizes is None:
+        return (*call.args, *call.kwargs.values())
+    place, key = sizes
+    return (*call.args[:place], *call.args[place + 1 :], *(call.kwargs[other] for other in call.kwargs if other != key))
 
 
 def _side(call: Call, side: Argument | float) -> Real | None:
@@ -56,12 +64,12 @@ def _fits(relations: Relations, number: Expr | Real, dtype: torch.dtype) -> None
             _state(relations, "<", Real("add", (constant_real(limit), nothing)), size)
         return
     within = [limit for limit in limits if value <= limit]
-    if within:
-        _state(relations, "<=", size, constant_real(within[0]))
-    elif limits and math.isnan(value):
-        _state(relations, "<=", size, constant_real(math.inf))  # which does not hold for what is no number
+    if within or (limits and not math.isfinite(value) and (dtype.is_floating_point or dtype.is_complex)):
+        # Infinity and what is no number are elements too: these make it no number, which nothing is below.
+        finite = Real("add", (size, Real("sub", (size, size))))
+        _state(relations, "<", constant_real(within[0] if within else limits[0]), finite)
     elif limits:
-        _state(relations, "==", size, constant_real(value))  # infinity, or what signed types have beyond the largest
+        _state(relations, "==", size, constant_real(value))  # what signed types have beyond the largest
 
 
 def _state(relations: Relations, op: str, left: Real, right: Real) -> None:

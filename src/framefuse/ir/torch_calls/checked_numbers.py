@@ -11,13 +11,16 @@ from framefuse.ir.torch_calls.writes import is_in_place
 # Functions that convert their numbers to elements, with the place and name of an argument that has sizes or places.
 CONVERTING: dict[str, tuple[int, str] | None] = dict.fromkeys((
     "fill", "full_like", "scalar_tensor", "clamp", "clip", "clamp_min", "clamp_max", "_foreach_clamp_min",
-    "_foreach_clamp_max", "where", "masked_fill", "add", "sub", "subtract", "rsub", "_threshold", "leaky_relu",
+    "_foreach_clamp_max", "where", "masked_fill", "_threshold", "leaky_relu",
     "hardtanh", "softplus", "lerp", "addcmul", "addcdiv", "cosine_similarity", "normalize", "fill_diagonal",
 ))  # fmt: skip
 CONVERTING |= {
     "full": (0, "size"), "new_full": (1, "size"), "pad": (1, "pad"), "constant_pad_nd": (1, "pad"),
     "__setitem__": (1, "indices"),
 }  # fmt: skip
+
+
+FACTORS = ("add", "sub", "subtract", "rsub")  # which convert their ``alpha`` alone
 
 
 class Argument(NamedTuple):
