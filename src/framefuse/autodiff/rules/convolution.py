@@ -75,9 +75,9 @@ def _convolution(rank: int, transposed: bool) -> CallVjp:
                 lies[input] = orders[g]  # the library chooses one layout for both, by the operands
         totals = {}
         if isinstance(bias, Node) and mask[2] and BIAS_APART.get(type_of(bias.device), True):
-            # eager's node gives all gradients, so that of the bias leads to input and weight too, by zeros
-            leads = builder.derived(g, "replaced", (g, source))
-            leads = builder.derived(leads, "replaced", (leads, weight))
+            # Eager's node gives all gradients, so that of the bias requires grad with them; nothing flows back from it.
+            leads = builder.derived(g, "unmoved", (g, source))
+            leads = builder.derived(leads, "unmoved", (leads, weight))
             totals, mask[2] = {bias: _channel_sums(builder, leads, bias)}, False
         sizes = [bias.shape[0]] if isinstance(bias, Node) else None
         numbers = (each(args["stride"], rank), padding, each(args["dilation"], rank))
