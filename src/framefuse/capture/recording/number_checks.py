@@ -58,11 +58,6 @@ def _fits(relations: Relations, number: Expr | Real, dtype: torch.dtype) -> None
     number = Real("int", (number,)) if isinstance(number, Expr) else number
     size, limits = Real("abs", (number,)), largest(dtype)
     value = size.evaluate(relations.hints, relations.real_hints)
-    if dtype.is_floating_point or dtype.is_complex:  # which have infinity, and what is no number
-        nothing = Real("sub", (number, number))  # no number for these two, which are then not beyond a limit
-        for limit in [limit for limit in limits if not limit < value < math.inf][:1]:
-            _state(relations, "<", Real("add", (constant_real(limit), nothing)), size)
-        return
     within = [limit for limit in limits if value <= limit]
     if within or (limits and not math.isfinite(value) and (dtype.is_floating_point or dtype.is_complex)):
         # Infinity and what is no number are elements too: these make it no number, which nothing is below.
