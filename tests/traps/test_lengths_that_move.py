@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 
 import torch
@@ -89,7 +90,8 @@ def rewards_of_episodes_of_three_lengths(compiled):
         yield f(x), list(rewards)
 
 
-@trap(traces=7, hits=28)
+# CPython 3.12 runs the comprehension in the frame around it.
+@trap(traces=7 if sys.version_info < (3, 12) else 8, hits=28)
 def memories_picked_by_their_places(compiled):
     memory = [torch.full((3,), float(place)) for place in range(50)]
 

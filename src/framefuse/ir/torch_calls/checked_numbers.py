@@ -42,6 +42,7 @@ class Bound(NamedTuple):
 _PROBABILITY = Argument(1, "p", 0.5)
 _SHARE = (Bound(0.0, "<=", _PROBABILITY), Bound(_PROBABILITY, "<=", 1.0))
 _MARGIN = Argument(3, "margin", 1.0)
+_EPS = Argument(7, "eps", 1e-5)
 BOUNDS: dict[str, tuple[Bound, ...]] = {
     **dict.fromkeys(
         ("dropout", "dropout1d", "dropout2d", "dropout3d", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"),
@@ -49,7 +50,7 @@ BOUNDS: dict[str, tuple[Bound, ...]] = {
     ),
     "hardtanh": (Bound(Argument(2, "max_val", 1.0), "<", Argument(1, "min_val", -1.0)),),
     "cosine_similarity": (Bound(0.0, "<=", Argument(3, "eps", 1e-8)),),
-    "batch_norm": (Bound(Argument(7, "eps", 1e-5), "<", 0.0),),
+    "batch_norm": (Bound(_EPS, "<", 0.0), Bound(_EPS, "<=", 0.0)),  # zero is none for torch before 2.13
     "triplet_margin_loss": (Bound(_MARGIN, "<=", 0.0),),
     "isclose": (Bound(0.0, "<=", Argument(2, "rtol", 1e-5)), Bound(0.0, "<=", Argument(3, "atol", 1e-8))),
 }
