@@ -235,10 +235,10 @@ def test_named_dimensions_are_free_and_equal_the_others_fixed(tmp_path):
 
 
 def test_sizes_are_those_of_the_examples_where_others_are_refused(tmp_path, monkeypatch):
-    def picky(f, examples, dynamic):
+    def picky(f, examples, dynamic, libtorch):
         if dynamic:
             raise framefuse.UserError("sizes decide")
-        return recorded(f, examples, dynamic)
+        return recorded(f, examples, dynamic, libtorch)
 
     recorded = exporting.recorded
     monkeypatch.setattr(exporting, "recorded", picky)

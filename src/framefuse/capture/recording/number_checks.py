@@ -8,9 +8,11 @@ import torch
 
 from framefuse.capture.facts.relations import Relations
 from framefuse.ir.nested import numbers_in
-from framefuse.ir.numbers import Expr, Real, constant_real
+from framefuse.ir.numbers import Expr, Real, constant_real, expr
 from framefuse.ir.torch_calls.checked_numbers import BOUNDS, CONVERTING, FACTORS, Argument, checked_as, largest
 from framefuse.ir.trace import Call
+
+ALL_INTS = 2**63 - 1  # no run-time int is larger
 
 
 def state_checks(relations: Relations, call: Call, dtype: torch.dtype | None) -> None:
@@ -53,9 +55,9 @@ def _side(call: Call, side: Argument | float) -> Real | None:
 
 def _fits(relations: Relations, number: Expr | Real, dtype: torch.dtype) -> None:
     """States that the element is one of the type, as this one is."""
-    if isinstance(number, Expr) and dtype in (torch.float32, torch.bfloat16, torch.complex64, torch.int64):
-        return  # all ints are in their range
-    number = Real("int", (number,)) if isinstance(number, Expr) else number
+    if isinstance(number, Expr):
+        _int_fits(relations, number, dtype)
+        return
     size, limits = Real("abs", (number,)), largest(dtype)
     value = size.evaluate(relations.hints, relations.real_hints)
     within = [limit for limit in limits if value <= limit]
@@ -65,6 +67,17 @@ def _fits(relations: Relations, number: Expr | Real, dtype: torch.dtype) -> None
         _state(relations, "<", constant_real(within[0] if within else limits[0]), finite)
     elif limits:
         _state(relations, "==", size, constant_real(value))  # what signed types have beyond the largest
+
+
+def _int_fits(relations: Relations, number: Expr, dtype: torch.dtype) -> None:
+    limits = [int(limit) for limit in largest(dtype)]
+    value = number.evaluate(relations.hints)
+    within = [limit for limit in limits if abs(value) <= limit]
+    if within and within[0] < ALL_INTS:
+        relations.relate("<=", expr(-within[0]), number)
+        relations.relate("<=", number, expr(within[0]))
+    elif limits and not within:
+        relations.relate("==", number, expr(value))
 
 
 def _state(relations: Relations, op: str, left: Real, right: Real) -> None:
