@@ -198,7 +198,7 @@ def _views() -> Iterable[Op]:
     # constant padding: attr before (one Expr per axis, >= 0), value; the rest of the shape is after
     yield row("pad", ("before", "value"), "torch.nn.functional.pad(a, amounts, value=value)", "pad_backward(g)", 0.05)
     yield row("cat", ("axis",), "torch.cat(operands, axis)", "slice(g)", 0.05, arity=-1)
-    # the same, where fuse has the operands lie one behind the other in one memory, with those of longer ones behind
+    # the same, where fuse has the operands lie one behind the other in one memory, beside those of longer ones
     yield Op("grown", VIEW, -1, formula="torch.cat(operands, axis)", attrs=("axis",), cost=0.0)
 
 

@@ -70,6 +70,7 @@ def _fits(relations: Relations, number: Expr | Real, dtype: torch.dtype) -> None
 
 
 def _int_fits(relations: Relations, number: Expr, dtype: torch.dtype) -> None:
+    """As :func:`_fits` by relations of ints, which exported programs check as well."""
     limits = [int(limit) for limit in largest(dtype)]
     value = number.evaluate(relations.hints)
     within = [limit for limit in limits if abs(value) <= limit]

@@ -50,7 +50,7 @@ BOUNDS: dict[str, tuple[Bound, ...]] = {
     ),
     "hardtanh": (Bound(Argument(2, "max_val", 1.0), "<", Argument(1, "min_val", -1.0)),),
     "cosine_similarity": (Bound(0.0, "<=", Argument(3, "eps", 1e-8)),),
-    "batch_norm": (Bound(_EPS, "<", 0.0), Bound(_EPS, "<=", 0.0)),  # zero is none for torch before 2.13
+    "batch_norm": (Bound(_EPS, "<", 0.0), Bound(_EPS, "<=", 0.0)),  # torch 2.11 refuses zero, 2.13 takes it
     "triplet_margin_loss": (Bound(_MARGIN, "<=", 0.0),),
     "isclose": (Bound(0.0, "<=", Argument(2, "rtol", 1e-5)), Bound(0.0, "<=", Argument(3, "atol", 1e-8))),
 }
