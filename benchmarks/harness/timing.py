@@ -69,12 +69,16 @@ def blocks(column: Column, size: int) -> list[Column]:
     return [Column(column.function, inputs[start : start + size]) for start in range(0, len(inputs), size)]
 
 
-def interleaved(columns: Mapping[str, Column], passes: int, device: str = "cpu", block: int = 30) -> dict[str, float]:
+def interleaved(
+    columns: Mapping[str, Column], passes: int, device: str = "cpu", block: int = 30, rest: float = 0.0
+) -> dict[str, float]:
     """Median seconds a call of each column.
 
     Every round makes one pass of each column, each round beginning with the next one, so that a slow second of the
     machine, or the caches that a neighbour left, meet all columns alike. A sample is the mean over `block` calls in a
-    row: long beside the clock, short beside the time slices in which another process takes the core away.
+    row: long beside the clock, short beside the time slices in which another process takes the core away. Each pass
+    begins after ``rest`` seconds, with a call that does not count: threads that wait awake, as those of ONNX Runtime do
+    for some ten milliseconds, would take the next contestant's processors.
     """
     pieces = {name: blocks(column, block) for name, column in columns.items()}
     samples: dict[str, list[float]] = {name: [] for name in columns}
@@ -83,6 +87,9 @@ def interleaved(columns: Mapping[str, Column], passes: int, device: str = "cpu",
         for turn in range(passes):
             first = turn % len(names)
             for name in names[first:] + names[:first]:
+                if rest:
+                    time.sleep(rest)
+                    columns[name].function(*columns[name].inputs[0])
                 samples[name] += [one_pass(piece, device) for piece in pieces[name]]
     return {name: statistics.median(taken) for name, taken in samples.items()}
 

@@ -29,6 +29,7 @@ from benchmarks.starting.first_call import target
 Function = Callable[..., Any]
 Inputs = Sequence[Arguments]
 PASSES = 15
+REST = 0.1  # seconds, in which the threads of the contestant before fall asleep
 CALLS = 4  # with inputs of their own, in each pass
 
 
@@ -112,7 +113,7 @@ def shipped(name: str, contestants: list[str]) -> dict[str, Any]:
         file = Path(folder) / "framefuse.so"
         if file.exists():
             found = {"bytes": float(file.stat().st_size), "load_s": timed(framefuse.load, (file,))}
-        times = interleaved(columns, PASSES)
+        times = interleaved(columns, PASSES, rest=REST)
     return {**found, **{f"{each}_s": seconds for each, seconds in times.items()}, "missing": missing}
 
 

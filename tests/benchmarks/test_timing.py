@@ -16,6 +16,15 @@ def test_columns_take_turns_and_each_round_begins_with_the_next():
     assert [x for name, x in calls if name == "a"] == [1, 2] * 3
 
 
+def test_a_pass_that_rests_begins_with_a_call_that_does_not_count(monkeypatch):
+    calls, slept, taken = [], [], []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(timing, "one_pass", lambda column, device: taken.append(column) or 0.5)
+    columns = {name: Column(lambda x, name=name: calls.append((name, x)), [(1,), (2,)]) for name in "ab"}
+    assert timing.interleaved(columns, passes=2, rest=0.25) == {"a": 0.5, "b": 0.5}
+    assert calls == [("a", 1), ("b", 1), ("b", 1), ("a", 1)] and slept == [0.25] * 4 and len(taken) == 4
+
+
 def test_the_median_ignores_one_slow_pass(monkeypatch):
     taken = iter([0.001, 9.0, 0.002, 0.003, 0.001])
     monkeypatch.setattr(timing, "one_pass", lambda column, device: next(taken))

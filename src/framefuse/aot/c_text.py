@@ -31,8 +31,7 @@ from framefuse.aot.own_code import (
     read,
 )
 from framefuse.aot.own_views import Number, Shown, Word, parts, root_of
-from framefuse.aot.torch_calls import by_torch
-from framefuse.aot.weights import Laid
+from framefuse.aot.weights import CHECKSUM_AT, Laid
 from framefuse.ir.dtypes import BY_NAME
 from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, NumbersStep, ReleaseStep, Slot
 
@@ -78,6 +77,7 @@ def _beside(program: Program, placed: Laid) -> list[str]:
         f"#define WEIGHTS_FILE {quoted(program.beside.name)}",
         f"#define WEIGHTS_BYTES {placed.size}",
         f"#define WEIGHTS_HEAD {len(placed.head)}",
+        f"#define CHECKSUM_AT {CHECKSUM_AT}",
     ]
 
 
@@ -125,7 +125,8 @@ class Writer(Products):
         yield f"#define WIDE_VECTORS {int(self.wide)}"
         if self.program.torch_calls:
             yield f"#define LIBTORCH UINT64_C({interface_version():#x})"
-            yield f"#define CALLS_OF_TORCH {quoted(', '.join(self.program.torch_calls))}"
+            operators = dict.fromkeys(map(str, self.program.torch_calls.values()))
+            yield f"#define CALLS_OF_TORCH {quoted(', '.join(operators))}"
 
     def code(self) -> Iterator[str]:
         """Declares the code of the kernels."""
@@ -272,13 +273,13 @@ class Writer(Products):
     def call(self, number: int, item: CallStep) -> Iterator[str]:
         if is_idle(item) or any(out in self.shown for _, out in item.outs):
             return
-        called = read(self.plan, item)
-        if isinstance(called, str):
-            torch_call = by_torch(self.plan, item)
-            assert not isinstance(torch_call, str), torch_call
+        torch_call = self.program.torch_calls.get(number)
+        if torch_call is not None:
             further = list(self.further(self.behind)) if isinstance(self.behind, NumbersStep) else []
             yield from call_of_torch(self.plan, torch_call, further if item.binds else [], self.memory)
             return
+        called = read(self.plan, item)
+        assert not isinstance(called, str), called
         if isinstance(called, Sorted):
             yield from self.sorted(called)
             return

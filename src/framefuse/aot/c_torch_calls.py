@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from framefuse.aot.c_words import quoted, real
-from framefuse.aot.torch_calls import ByTorch, Value
+from framefuse.aot.exported_program import ByTorch, Value
 from framefuse.ir.dtypes import BY_NAME
 from framefuse.ir.plan import Plan
 

@@ -132,20 +132,31 @@ static void NAMED(depthwise_rows)(const NAMED(work) *work, int64_t first, int64_
     }
 }
 
-/* Lines of results; with what follows, as many at a time as stay near. */
+/* Pieces of so many rows as a block has, and what follows them. */
 static void NAMED(depthwise)(const void *context, int64_t begin, int64_t end, int worker)
 {
     (void)worker;
     const NAMED(work) *work = context;
-    const NAMED(convolved) *of = work->what;
-    int64_t size = of->out_width * of->channels * (int64_t)sizeof(REAL), step = work->behind ? NEAR / 2 / size : end;
-    step = step < 1 ? 1 : step;
-    for (int64_t line = begin; line < end; line += step) {
-        int64_t last = line + step < end ? line + step : end;
-        NAMED(depthwise_rows)(work, line * of->out_width, last * of->out_width);
+    for (int64_t item = begin; item < end; item++) {
+        int64_t row = item * work->block, last = row + work->block < work->rows ? row + work->block : work->rows;
+        NAMED(depthwise_rows)(work, row, last);
         if (work->behind)
-            follow(work->behind, last * of->out_width * of->channels);
+            follow(work->behind, row * work->columns, last * work->columns);
     }
+}
+
+/* All rows: as many at a time as stay near, and on several threads enough pieces to share. */
+static void NAMED(each_depthwise)(framefuse_model *model, NAMED(work) *work, int threads)
+{
+    int64_t block = NEAR / 2 / (int64_t)sizeof(REAL) / work->columns / ROWS * ROWS;
+    int64_t share = work->rows / (SHARES * threads) / ROWS * ROWS;
+    share = share < 2 * ROWS ? 2 * ROWS : share;
+    if (threads > 1 && block > share)
+        block = share;
+    work->block = block < ROWS ? ROWS : block;
+    each(model, NAMED(depthwise), work, (work->rows + work->block - 1) / work->block, threads);
+    if (work->behind)
+        work->behind->done = 1;
 }
 
 /* ---- pictures that are copied ------------------------------------------------------------------------------------ */
@@ -246,16 +257,18 @@ static int NAMED(convolution)(framefuse_model *model, const NAMED(convolved) *gi
         factor.columns = of.channels;
     int64_t panels = NAMED(packed_size)(&factor) * (alone ? 1 : of.groups) + NAMED(COLUMNS);
     int64_t copy = copies ? of.batch * height * width * of.channels + NAMED(COLUMNS) : 0;
-    if (threads > 1 || (of.groups > 1 && !alone) || (behind && !NAMED(lie_in_order)(&of, behind)))
+    if ((of.groups > 1 && !alone) || (behind && !NAMED(lie_in_order)(&of, behind)))
         behind = NULL;
     if (site >= 0 && NAMED(in_squares)(&of)) {
-        int answer = NAMED(by_squares)(model, &of, &factor, site + 1, threads, behind);
+        int answer = NAMED(by_squares)(model, &of, &factor, site + 1, threads, threads > 1 ? NULL : behind);
         if (answer <= 0)
             return answer;
         if (behind)
             behind->done = 0;
         behind = NULL;
     }
+    if (threads > 1 && rows < 2 * ROWS * threads) /* what is divided is the columns */
+        behind = NULL;
     const REAL *bias;
     REAL *place = NAMED(edges)(model, &of, of.bias || alone, panels + copy, &bias);
     if (place == NULL)
@@ -289,7 +302,8 @@ static int NAMED(convolution)(framefuse_model *model, const NAMED(convolved) *gi
     if (work.taps > TAPS)
         return fail(model, "a window of %lld places is larger than convolutions here", (long long)taps);
     if (alone) {
-        each(model, NAMED(depthwise), &work, of.batch * of.out_height, threads);
+        work.columns = of.channels;
+        NAMED(each_depthwise)(model, &work, threads);
         return 0;
     }
     for (int64_t group = 0; group < of.groups; group++) {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -11,7 +11,7 @@ from framefuse.aot.own_views import Shown
 from framefuse.aot.tails import Tail
 from framefuse.aot.weights import Weight
 from framefuse.ir.facts import TensorSpec
-from framefuse.ir.plan import Plan
+from framefuse.ir.plan import Plan, Template
 
 # The dtypes of DLPack by torch's: (code, bits).
 DLPACK = {
@@ -19,6 +19,7 @@ DLPACK = {
     torch.int64: (0, 64), torch.int32: (0, 32), torch.int16: (0, 16), torch.int8: (0, 8), torch.uint8: (1, 8),
     torch.bool: (6, 8), torch.complex64: (5, 64), torch.complex128: (5, 128),
 }  # fmt: skip
+NONE: Template = ("const", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,13 @@ class Result:
 @dataclass(frozen=True, slots=True)
 class FileBeside:
     """The file that holds the weights of a library: its ``name``, which lies in the folder of the library, its size in
-    ``bytes`` and its checksum.
+    ``bytes``, and where in it which checksum stands.
     """
 
     name: str
     bytes: int
-    crc32: int
+    checksum_at: int
+    checksum: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,35 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
+class Value:
+    """An argument as the interface takes it: its ``kind``, and the template of a plain one, a tensor's slot, the
+    parts of a list, or what an optional one holds.
+    """
+
+    kind: str
+    template: Template = NONE
+    parts: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ByTorch:
+    """A call of an operator: its arguments in order, how many results it has, or whether they are one list, and the
+    slots that are read by the numbers of these.
+    """
+
+    operator: str
+    overload: str
+    arguments: tuple[Value, ...]
+    results: int
+    listed: bool
+    outs: tuple[tuple[int, int], ...]
+    binds: tuple[tuple[int, int, int], ...]
+
+    def __str__(self) -> str:
+        return ".".join(filter(None, (self.operator, self.overload)))
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A plan with all that it needs outside of Python.
 
@@ -101,8 +132,8 @@ class Program:
     of numbers that the recorded call has set for good. ``kernels`` names the functions of kernel steps by their place,
     ``written`` has the slots that these write; ``tails`` are those that follow convolutions, by these steps.
     ``results`` are the tensors that leave, in the order of the outputs; weights may lie in a file
-    ``beside`` the library. ``gpu`` is None where the program runs on the CPU. ``torch_calls`` are the operators that
-    it calls in torch's library.
+    ``beside`` the library. ``gpu`` is None where the program runs on the CPU. ``torch_calls`` are the steps, by their
+    place, that are calls of torch's library.
     """
 
     plan: Plan
@@ -118,7 +149,7 @@ class Program:
     description: Mapping[str, object]
     beside: FileBeside | None = None
     gpu: ForGpu | None = None
-    torch_calls: tuple[str, ...] = ()
+    torch_calls: Mapping[int, ByTorch] = field(default_factory=dict)
 
 
 # A check of one tensor: ("tensor", input, spec, free numbers).

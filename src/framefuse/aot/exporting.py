@@ -15,10 +15,9 @@ from framefuse.aot.cpu_code import cpu_code
 from framefuse.aot.exported_program import DLPACK, Given, Program
 from framefuse.aot.gpu_code import gpu_code
 from framefuse.aot.inputs import Inputs, inputs_of
-from framefuse.aot.recording import Recorded, checks, pinned, recorded, refuse, sources, told
+from framefuse.aot.recording import Recorded, checks, pinned, recorded, sources, taken, told
 from framefuse.aot.results import structure
 from framefuse.aot.shared_library import build
-from framefuse.aot.torch_calls import calls_of_torch
 from framefuse.aot.torchscript import as_python, is_script
 from framefuse.errors import UserError
 
@@ -58,7 +57,7 @@ def export(
     examples = _examples(given.tensors)
     dynamic = _by_number(dynamic, given)
     call, fixed_for = _call(given.called, examples, dynamic, libtorch)
-    called = calls_of_torch(call.stages.plan) if libtorch and not call.gpu else ()
+    called = tuple(dict.fromkeys(map(str, call.torch_calls.values())))
     read, places = sources(call, examples, named)
     result, results, read = structure(call, examples, read)
     kept, fixed = checks(call, examples)
@@ -80,7 +79,8 @@ def export(
         "libtorch": called,
     }
     made = (code.kernels, code.written, code.tails, results, description)
-    program = Program(call.stages.plan, inputs, read, places, kept, fixed, *made, gpu=code.gpu, torch_calls=called)
+    shared = (call.stages.plan, inputs, read, places, kept, fixed)
+    program = Program(*shared, *made, gpu=code.gpu, torch_calls=call.torch_calls)
     build(program, code.files, Path(path), beside)
     names = tuple(weight.name for weight in read)
     return Exported(os.fspath(path), tuple(each.name for each in inputs), names, len(results), assumed, called)
@@ -117,9 +117,7 @@ def _call(
 
 
 def _fit(f: Callable[..., Any], examples: tuple[torch.Tensor, ...], dynamic: bool, libtorch: bool) -> Recorded:
-    call = recorded(f, examples, dynamic, libtorch)
-    refuse(call, libtorch)
-    return call
+    return taken(recorded(f, examples, dynamic, libtorch), libtorch)
 
 
 def _examples(given: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:

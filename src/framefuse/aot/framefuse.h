@@ -42,7 +42,8 @@ int framefuse_version(void);
 /* A model with the weights that the library carries, or that lie in a file beside it; NULL where that cannot be, with
  * the reason in `error`. */
 framefuse_model *framefuse_load(char *error, size_t size);
-/* The same with the file of weights in another place; it is mapped, and must stay as it is while models live. */
+/* The same with the file of weights in another place; it is mapped, and must stay as it is while models live. A file whose
+ * checksum is another is refused. */
 framefuse_model *framefuse_load_with(const char *weights, char *error, size_t size);
 /* The same of a program for GPUs on the one of this number; `weights` may be NULL. */
 framefuse_model *framefuse_load_on(int device, const char *weights, char *error, size_t size);

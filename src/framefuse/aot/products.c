@@ -235,7 +235,7 @@ struct NAMED(work) {
     const REAL *bias; /* as long as the panels are wide */
     int64_t across;   /* from one column of the results to the next */
     int64_t block, panels; /* how many rows are one piece of work */
-    tail *behind;          /* what follows whole rows on one thread; or NULL */
+    tail *behind;          /* what follows the rows of a piece; or NULL */
 };
 
 /* Rows of the left factor as they are read for each panel: where each begins at each tap, and its results. */
@@ -328,34 +328,43 @@ static void NAMED(piece)(const void *context, int64_t begin, int64_t end, int wo
     (void)worker;
     const NAMED(work) *work = context;
     NAMED(placed) at;
+    int64_t panels = work->behind ? 1 : work->panels, each = work->behind ? work->panels : 1;
     for (int64_t item = begin; item < end; item++) {
-        int64_t row = item / work->panels * work->block;
-        if (item == begin || item % work->panels == 0) {
+        int64_t row = item / panels * work->block;
+        if (item == begin || item % panels == 0) {
             at.rows = work->rows - row < work->block ? work->rows - row : work->block;
             work->place(work, row, at.rows, at.from, at.to);
         }
-        NAMED(rows)(work, item % work->panels, &at);
-        if (work->behind && item % work->panels == work->panels - 1)
-            follow(work->behind, (row + at.rows) * work->columns);
+        for (int64_t panel = item % panels, last = panel + each; panel < last; panel++)
+            NAMED(rows)(work, panel, &at);
+        if (work->behind)
+            follow(work->behind, row * work->columns, (row + at.rows) * work->columns);
     }
 }
 
-/* All tiles. Rows that are read again for each panel are as many as stay near. */
+/* All tiles: a piece of work is some rows by one panel, or where something follows whole rows, by all of them. Rows that
+ * are read again for each panel are as many as stay near; several threads have enough pieces to share. */
 static void NAMED(tiles)(framefuse_model *model, NAMED(work) *work, int threads)
 {
     int64_t deep = work->taps * work->depth;
     int64_t block = NEAR / (int64_t)sizeof(REAL) / (deep > 0 ? deep : 1) / ROWS * ROWS;
-    int64_t share = (work->rows / threads + ROWS - 1) / ROWS * ROWS, most = PLACES / work->taps / ROWS * ROWS;
+    int64_t most = PLACES / work->taps / ROWS * ROWS;
     work->panels = NAMED(panels)(work->columns);
-    if (threads > 1 && work->panels < 4 * threads && block > share)
-        block = share;
     if (work->behind && block > NEAR / (int64_t)sizeof(REAL) / work->columns)
         block = NEAR / (int64_t)sizeof(REAL) / work->columns / ROWS * ROWS;
     block = block < 4 * ROWS ? 4 * ROWS : block;
+    if (threads > 1) {
+        int64_t pieces = work->behind ? SHARES * threads : (SHARES * threads + work->panels - 1) / work->panels;
+        int64_t share = work->rows / pieces / ROWS * ROWS;
+        share = share < 2 * ROWS ? 2 * ROWS : share;
+        block = block < share ? block : share;
+    }
     block = block < most ? block : most;
     work->block = block < MOST_ROWS ? block : MOST_ROWS;
-    int64_t items = work->panels * ((work->rows + work->block - 1) / work->block);
+    int64_t items = (work->behind ? 1 : work->panels) * ((work->rows + work->block - 1) / work->block);
     each(model, NAMED(piece), work, items, threads);
+    if (work->behind)
+        work->behind->done = 1;
 }
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */

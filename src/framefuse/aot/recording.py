@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from framefuse import _native
+from framefuse.aot.exported_program import ByTorch
 from framefuse.aot.forms import forms
 from framefuse.aot.own_code import Part, Pieces, is_idle, read
 from framefuse.aot.own_views import parts
@@ -48,13 +49,14 @@ VALUES = frozenset(("real_relation", "scalar", "address", "disjoint", "apart")) 
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """The stages of the recorded call, with what its guards read: the objects of registers and the words of numbers;
-    and the ``device`` of its tensors.
+    the ``device`` of its tensors, and the steps of its plan, by their place, that are calls of torch's library.
     """
 
     stages: Compilation
     registers: tuple[Any, ...]
     numbers: tuple[int, ...]
     device: torch.device
+    torch_calls: Mapping[int, ByTorch] = field(default_factory=dict)
 
     @property
     def gpu(self) -> bool:
@@ -112,21 +114,24 @@ def _recorded(
     return Recorded(stages, *checked, examples[0].device if examples else torch.device("cpu"))
 
 
-def refuse(call: Recorded, libtorch: bool) -> None:
-    """Raises UserError for a call that does more than compute new tensors by kernels and products of ours, and where
-    ``libtorch`` says so by operators of torch.
+def taken(call: Recorded, libtorch: bool) -> Recorded:
+    """The call, with the operators of torch that it takes where ``libtorch`` allows them. Raises UserError for one that
+    does more than compute new tensors by kernels and products of ours, and by these.
     """
+    torch_calls: dict[int, ByTorch] = {}
     stages, plan = call.stages, call.stages.plan
     assert stages.code is not None, "the native backend made it"
     shown = parts(plan)
     calls = [item.node for item in stages.code.schedule.items if isinstance(item, RunCall)]
-    for step in plan.steps:
+    for place, step in enumerate(plan.steps):
         if isinstance(step, CallStep) and isinstance(step.function, ByLibrary):
             continue
         if isinstance(step, CallStep) and not is_idle(step) and not any(out in shown for _, out in step.outs):
             called: object = read(plan, step)
             if libtorch and not call.gpu and isinstance(called, str):
                 called = by_torch(plan, step)
+            if isinstance(called, ByTorch):
+                torch_calls[place] = called
             if call.gpu and not isinstance(called, (str, *ON_GPU)):
                 called = f"{step.name} has no code for GPUs"
             if isinstance(called, str):
@@ -152,6 +157,7 @@ def refuse(call: Recorded, libtorch: bool) -> None:
     for instruction in stages.guards.program.instructions:
         if instruction[0] in VALUES:
             raise refused(call.line, f"The program depends on a value: {instruction[0]}")
+    return replace(call, torch_calls=torch_calls)
 
 
 def refused(line: Line, fact: str) -> UserError:

@@ -19,7 +19,7 @@ from framefuse.aot.c_launches import Launches
 from framefuse.aot.c_text import Writer, c_text
 from framefuse.aot.exported_program import FileBeside, Program
 from framefuse.aot.loader import MARK
-from framefuse.aot.weights import Laid, laid, write
+from framefuse.aot.weights import CHECKSUM_AT, Laid, laid, write
 from framefuse.codegen import llvm
 from framefuse.errors import UserError
 
@@ -45,9 +45,10 @@ def build(program: Program, files: Mapping[str, bytes], path: Path, beside: Path
                 write(program.weights, placed, file)
             _library(program, placed, folder, path)
             return
-        (folder / WEIGHTS).write_bytes(placed.head)
         with _replaced(beside, 0o644) as file:
-            found = FileBeside(beside.name, placed.size, write(program.weights, placed, file))
+            placed = write(program.weights, placed, file)
+            (folder / WEIGHTS).write_bytes(placed.head)
+            found = FileBeside(beside.name, placed.size, CHECKSUM_AT, placed.checksum)
             description = {**program.description, "weights_file": asdict(found)}
             _library(replace(program, description=description, beside=found), placed, folder, path)
 

@@ -11,7 +11,7 @@ from framefuse.aot.own_views import root_of
 from framefuse.ir.loops import Kernel
 from framefuse.ir.loops.nodes import Index, Let, Load, Loop, Store
 from framefuse.ir.loops.walk import operands, statements, values
-from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, Plan, Slot, Step, Template
+from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, Plan, ReleaseStep, Slot, Step, Template
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,15 @@ def tails(plan: Plan, kernels: dict[int, Kernel], leaving: frozenset[int]) -> di
     found: dict[int, Tail] = {}
     roots = {root_of(plan, slot) for slot in leaving if slot >= 0}
     used = {place: {root_of(plan, slot) for slot in _slots(step)} for place, step in enumerate(plan.steps)}
-    for place, step in enumerate(plan.steps[:-1]):
-        behind = plan.steps[place + 1]
+    for place, step in enumerate(plan.steps):
+        follower = place + 1
+        while follower < len(plan.steps) and isinstance(plan.steps[follower], ReleaseStep):
+            follower += 1
+        behind = plan.steps[follower] if follower < len(plan.steps) else None
         if not isinstance(step, CallStep) or not isinstance(behind, KernelStep) or len(step.outs) != 1:
             continue
         called = read(plan, step)
-        kernel = kernels[place + 1]
+        kernel = kernels[follower]
         if not isinstance(called, Convolution) or not is_flat(kernel) or behind.buffers.count(called.out) != 1:
             continue
         written = [number for number, buffer in enumerate(kernel.buffers) if buffer.written]
@@ -45,11 +48,11 @@ def tails(plan: Plan, kernels: dict[int, Kernel], leaving: frozenset[int]) -> di
             continue
         out = behind.buffers[written[0]]
         readers = [number for number, slots in used.items() if called.out in slots]
-        if plan.slots[out].place != "arena" or out in roots or readers != [place, place + 1]:
+        if plan.slots[out].place != "arena" or out in roots or readers != [place, follower]:
             continue
         users = [number for number, slots in used.items() if out in slots]
-        if users[0] == place + 1 and _lies_alike(plan.slots[out], plan.slots[called.out]):
-            found[place] = Tail(place + 1, called.out, out, users[-1])
+        if users[0] == follower and _lies_alike(plan.slots[out], plan.slots[called.out]):
+            found[place] = Tail(follower, called.out, out, users[-1])
     return found
 
 

@@ -1,10 +1,14 @@
 /* The threads of a model: they wait for work for a short while awake, then asleep. Nobody waits for one that has not
- * begun: on a busy machine the caller may have done all of the work before another thread runs. */
-enum { MOST_THREADS = 64, AWAKE = 2000, OPEN = 1 << 16 };
+ * begun: on a busy machine the caller may have done all of the work before another thread runs. Each begins with its own
+ * part of the work, so that it mostly reads what it wrote before, and then takes pieces of the others' parts. */
+enum { MOST_THREADS = 64, AWAKE = 8000, ALERT = 256, OPEN = 1 << 16 };
 
 typedef void piece(const void *context, int64_t begin, int64_t end, int worker);
 
+typedef struct { _Alignas(64) int64_t next; int64_t end; } part;
+
 typedef struct crew {
+    part parts[MOST_THREADS];
     pthread_mutex_t lock;
     pthread_cond_t begins;
     pthread_t ids[MOST_THREADS];
@@ -14,7 +18,7 @@ typedef struct crew {
     int gate;      /* the threads at work, and OPEN while more may begin: what is below stands still then */
     piece *work;
     const void *context;
-    int64_t extent, step, next;
+    int64_t step;
 } crew;
 
 typedef struct { crew *of; int number; } member;
@@ -23,8 +27,11 @@ static int children; /* how often this process is a child: threads do not surviv
 static void in_child(void) { children++; }
 __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
 
-static inline void pause_shortly(void)
+/* The turn number k of a loop that waits: who waits longer lets another thread have the processor, if one wants it. */
+static inline void wait_shortly(int k)
 {
+    if (k >= ALERT && k % 32 == 0)
+        sched_yield();
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
@@ -32,12 +39,11 @@ static inline void pause_shortly(void)
 
 static void take_pieces(crew *of, int worker)
 {
-    for (;;) {
-        int64_t begin = __atomic_fetch_add(&of->next, of->step, __ATOMIC_RELAXED);
-        if (begin >= of->extent)
-            return;
-        int64_t end = begin + of->step;
-        of->work(of->context, begin, end < of->extent ? end : of->extent, worker);
+    for (int k = 0, place = worker; k < of->wanted; k++, place = place + 1 < of->wanted ? place + 1 : 0) {
+        part *mine = &of->parts[place];
+        int64_t begin;
+        while ((begin = __atomic_fetch_add(&mine->next, of->step, __ATOMIC_RELAXED)) < mine->end)
+            of->work(of->context, begin, begin + of->step < mine->end ? begin + of->step : mine->end, worker);
     }
 }
 
@@ -57,7 +63,7 @@ static void *live(void *argument)
     crew *of = self.of;
     for (unsigned done = 0;;) {
         for (int k = 0; k < AWAKE && __atomic_load_n(&of->turn, __ATOMIC_ACQUIRE) == done; k++)
-            pause_shortly();
+            wait_shortly(k);
         if (__atomic_load_n(&of->turn, __ATOMIC_ACQUIRE) == done) {
             pthread_mutex_lock(&of->lock);
             while (of->turn == done)
@@ -99,9 +105,10 @@ static void dismiss(crew *of)
 /* So many threads besides the caller's; NULL where there are none to be had. */
 static crew *gather(int count)
 {
-    crew *of = count > 0 ? calloc(1, sizeof *of) : NULL;
+    crew *of = count > 0 ? aligned_alloc(64, sizeof *of) : NULL;
     if (of == NULL)
         return NULL;
+    memset(of, 0, sizeof *of);
     pthread_mutex_init(&of->lock, NULL);
     pthread_cond_init(&of->begins, NULL);
     for (int k = 0; k < count; k++) {
@@ -152,17 +159,15 @@ static void each(framefuse_model *model, piece *work, const void *context, int64
         threads = of->count + 1;
     of->work = work;
     of->context = context;
-    of->extent = extent;
     of->step = extent / (threads * 4) > 1 ? extent / (threads * 4) : 1;
-    of->next = 0;
     of->wanted = threads;
+    for (int k = 0; k < threads; k++)
+        of->parts[k] = (part){extent / threads * k + extent % threads * k / threads,
+                              extent / threads * (k + 1) + extent % threads * (k + 1) / threads};
     __atomic_store_n(&of->gate, OPEN, __ATOMIC_RELEASE);
     announce(of);
     take_pieces(of, 0);
     __atomic_fetch_and(&of->gate, ~OPEN, __ATOMIC_RELAXED);
-    for (int k = 0; __atomic_load_n(&of->gate, __ATOMIC_ACQUIRE) > 0; k++)
-        if (k < AWAKE)
-            pause_shortly();
-        else
-            sched_yield();
+    for (int k = 0; __atomic_load_n(&of->gate, __ATOMIC_ACQUIRE) > 0; k = k < AWAKE ? k + 1 : ALERT)
+        wait_shortly(k);
 }

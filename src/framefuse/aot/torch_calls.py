@@ -5,15 +5,12 @@ stable interface of C can call.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.nn import functional as F
 
-from framefuse.aot.exported_program import DLPACK
-from framefuse.aot.own_code import is_idle, read
-from framefuse.aot.own_views import parts
+from framefuse.aot.exported_program import DLPACK, NONE, ByTorch, Value
 from framefuse.capture.interp.registry import Form
 from framefuse.ir.dtypes import BY_NAME
 from framefuse.ir.plan import CallStep, Plan, Template
@@ -29,34 +26,7 @@ WALKED: dict[Hashable, Form] = {
     each: Form(each, lambda args, kwargs: True)
     for each in (F.ctc_loss, F.max_unpool1d, F.max_unpool2d, F.max_unpool3d)
 }
-NONE: Template = ("const", None)
 PLAIN = {"IntType": "int", "SymIntType": "int", "FloatType": "float", "BoolType": "bool", "StringType": "str"}
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """An argument as the interface takes it: its ``kind``, and the template of a plain one, a tensor's slot, the
-    parts of a list, or what an optional one holds.
-    """
-
-    kind: str
-    template: Template = NONE
-    parts: tuple[Value, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ByTorch:
-    """A call of an operator: its arguments in order, how many results it has, or whether they are one list, and the
-    slots that are read by the numbers of these.
-    """
-
-    operator: str
-    overload: str
-    arguments: tuple[Value, ...]
-    results: int
-    listed: bool
-    outs: tuple[tuple[int, int], ...]
-    binds: tuple[tuple[int, int, int], ...]
 
 
 def by_torch(plan: Plan, step: CallStep) -> ByTorch | str:
@@ -84,18 +54,6 @@ def by_torch(plan: Plan, step: CallStep) -> ByTorch | str:
         outs.append((path[0] if path else 0, slot))
     names = schema.name, schema.overload_name
     return ByTorch(*names, arguments, len(kinds), listed, tuple(outs), step.binds)
-
-
-def calls_of_torch(plan: Plan) -> tuple[str, ...]:
-    """The operators of torch that the program of a plan calls, as there is no code for them."""
-    shown = parts(plan)
-    found = []
-    for step in plan.steps:
-        if isinstance(step, CallStep) and not is_idle(step) and not any(out in shown for _, out in step.outs):
-            called = by_torch(plan, step) if isinstance(read(plan, step), str) else None
-            if isinstance(called, ByTorch):
-                found.append(".".join(filter(None, (called.operator, called.overload))))
-    return tuple(dict.fromkeys(found))
 
 
 def _operators(step: CallStep) -> Iterator[Any]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO
 
 import torch
 
 ALIGNMENT = 64
+# How a file begins, and where in it the checksum of what lies behind the head has its eight digits.
+BEGIN = '{"__metadata__": {"crc32": "'
+CHECKSUM_AT = 8 + len(BEGIN)
 # Names of dtypes in safetensors, by torch's.
 NAMES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
@@ -57,13 +59,18 @@ class Laid:
     order: tuple[int, ...]
     size: int
 
+    @property
+    def checksum(self) -> str:
+        """That of what lies behind the head, as the head says."""
+        return self.head[CHECKSUM_AT : CHECKSUM_AT + 8].decode()
+
 
 def laid(weights: Sequence[Weight]) -> Laid:
     """How weights lie in their file. Wide elements come first, so that all lie on their own multiples; a weight whose
     dimensions lie in another order is written with its sizes in that order.
     """
     order = sorted(range(len(weights)), key=lambda k: -weights[k].tensor.element_size())
-    header: dict[str, object] = {}
+    header: dict[str, object] = {"__metadata__": {"crc32": "0" * 8}}
     begins, end = [0] * len(weights), 0
     for k in order:
         begins[k] = end
@@ -74,15 +81,21 @@ def laid(weights: Sequence[Weight]) -> Laid:
             "data_offsets": [begins[k], end],
         }
     text = json.dumps(header).encode()
+    assert text.startswith(BEGIN.encode())
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
     head = len(text).to_bytes(8, "little") + text
     return Laid(head, tuple(len(head) + begin for begin in begins), tuple(order), len(head) + end)
 
 
-def write(weights: Sequence[Weight], as_laid: Laid, file: IO[bytes]) -> int:
-    """Writes the file, one weight after the other; gives its checksum."""
+def write(weights: Sequence[Weight], as_laid: Laid, file: IO[bytes]) -> Laid:
+    """Writes the file, one weight after the other; gives it with the checksum in its head."""
     checksum = 0
-    for part in itertools.chain((as_laid.head,), (weights[k].bytes for k in as_laid.order)):
+    file.write(as_laid.head)
+    for k in as_laid.order:
+        part = weights[k].bytes
         file.write(part)
         checksum = zlib.crc32(part, checksum)
-    return checksum
+    head = as_laid.head[:CHECKSUM_AT] + f"{checksum:08x}".encode() + as_laid.head[CHECKSUM_AT + 8 :]
+    file.seek(0)
+    file.write(head)
+    return replace(as_laid, head=head)

@@ -1,6 +1,9 @@
 /* Where the weights of a model lie: in the library, or in a file beside it, which is mapped rather than read. */
 
 #ifdef WEIGHTS_FILE
+#include "checksum.c"
+
+enum { DIGITS = 8 }; /* of the checksum in a file's head */
 
 /* The path of the file in the folder of the library; NULL where the library's own is not known. The caller frees it. */
 static char *beside_library(void) {
@@ -14,6 +17,28 @@ static char *beside_library(void) {
     }
     free(library);
     return path;
+}
+
+/* Whether a file has weights of these names and sizes. */
+static int is_alike(const char *data) {
+    const int behind = CHECKSUM_AT + DIGITS;
+    return memcmp(data, framefuse_weights, CHECKSUM_AT) == 0 &&
+           memcmp(data + behind, framefuse_weights + behind, WEIGHTS_HEAD - behind) == 0;
+}
+
+/* Whether its weights are those that its head has the checksum of, and where it is to be the file that was written with
+ * the library, that one. */
+static int is_whole(const char *data, int is_own) {
+    char digits[DIGITS + 1];
+    if (is_own && memcmp(data + CHECKSUM_AT, framefuse_weights + CHECKSUM_AT, DIGITS))
+        return 0;
+    snprintf(digits, sizeof digits, "%08x", (unsigned)checksum(data + WEIGHTS_HEAD, WEIGHTS_BYTES - WEIGHTS_HEAD));
+    return memcmp(data + CHECKSUM_AT, digits, DIGITS) == 0;
+}
+
+static int is_same(const weights_file *one, const weights_file *other) {
+    return other->data != NULL && one->device == other->device && one->number == other->number &&
+           one->changed.tv_sec == other->changed.tv_sec && one->changed.tv_nsec == other->changed.tv_nsec;
 }
 
 /* The file in memory; without data, and the reason in `error`, where it is not one for this program. */
@@ -36,8 +61,9 @@ static weights_file mapped(const char *path, char *error, size_t size) {
         snprintf(error, size, "the weights in %s cannot be mapped: %s", path, strerror(errno));
         return none;
     }
-    if (!fits || memcmp(data, framefuse_weights, WEIGHTS_HEAD)) {
-        snprintf(error, size, "%s does not hold the weights of this program, by their names and sizes", path);
+    if (!fits || !is_alike(data)) {
+        snprintf(error, size, "%s does not hold the weights of this program, by their names and sizes, or is damaged",
+                 path);
         if (fits)
             munmap(data, WEIGHTS_BYTES);
         return none;
@@ -54,14 +80,23 @@ static const char *weights_of(framefuse_model *model, const char *given, char *e
         snprintf(error, size, "the folder of the library is not known: give framefuse_load_with the path of %s", WEIGHTS_FILE);
     else
         file = mapped(path, error, size);
+    if (file.data != NULL) {
+        pthread_mutex_lock(&packing);
+        int known = is_same(&file, &shared_file);
+        pthread_mutex_unlock(&packing);
+        if (!known && !is_whole(file.data, found != NULL)) {
+            snprintf(error, size, "%s is damaged%s: its checksum is another. Copy it anew, or export it again", path,
+                     found ? ", or of another export" : "");
+            drop_file(&file);
+        }
+    }
     free(found);
     if (file.data == NULL)
         return NULL;
     pthread_mutex_lock(&packing);
     if (shared_file.data == NULL)
         shared_file = file;
-    else if (file.device == shared_file.device && file.number == shared_file.number &&
-             file.changed.tv_sec == shared_file.changed.tv_sec && file.changed.tv_nsec == shared_file.changed.tv_nsec) {
+    else if (is_same(&file, &shared_file)) {
         drop_file(&file);
         file = shared_file;
     } else {

@@ -16,7 +16,7 @@ typedef struct {
     int64_t left, right;       /* from one square to the next in sums and products */
     int64_t each_packed;
     int *infinite;             /* whether a result is not finite */
-    tail *behind;
+    tail *behind; /* what follows whole lines on one thread; or NULL */
 } NAMED(squares);
 
 /* The weights' sums as panels, those of one of the 16 behind the other's. */
@@ -144,6 +144,7 @@ static void NAMED(some_squares)(const void *context, int64_t begin, int64_t end,
     const REAL *from[SQUARE];
     REAL *to[4];
     NAMED(vector) infinite = {0};
+    int64_t done = 0;
     for (int64_t item = begin; item < end; item++) {
         int64_t first = item * all->block, count = total - first < all->block ? total - first : all->block;
         for (int64_t k = 0; k < count; k++) {
@@ -167,8 +168,11 @@ static void NAMED(some_squares)(const void *context, int64_t begin, int64_t end,
                 infinite += NAMED(results_of_square)(products + k * all->right, right, place, bias, to);
             }
         }
-        if (all->behind)
-            follow(all->behind, NAMED(whole_lines)(all, first + count) * of->out_width * of->out_channels);
+        if (all->behind) {
+            int64_t near = NAMED(whole_lines)(all, first + count) * of->out_width * of->out_channels;
+            follow(all->behind, done, near);
+            done = near;
+        }
     }
     for (int lane = 0; lane < NAMED(LANES); lane++)
         if (infinite[lane] != 0)
@@ -206,5 +210,7 @@ static int NAMED(by_squares)(framefuse_model *model, NAMED(convolved) *of, const
     if (all.scratch == NULL)
         return -1;
     each(model, NAMED(some_squares), &all, (total + all.block - 1) / all.block, threads);
+    if (behind)
+        behind->done = 1;
     return infinite;
 }

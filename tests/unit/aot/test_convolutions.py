@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 
 import framefuse
+from framefuse.aot import exporting
+from framefuse.aot.shared_library import build
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="export needs a C compiler")
 
@@ -150,11 +152,29 @@ def test_activations_and_sums_follow_convolutions(channels, tmp_path):
             exact = model.double()(x.double())
             for result, expected, true in zip(program(x), model.float()(x), exact, strict=True):
                 near(result, expected, true)
-        program.set_threads(1)
         x = torch.randn(2, 16, 26, 27)
         x[0, 3, 22, 1] = float("inf")
-        for result, expected in zip(program(x), model(x), strict=True):
-            torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5, equal_nan=True)
+        for threads in (1, 3):
+            program.set_threads(threads)
+            for result, expected in zip(program(x), model(x), strict=True):
+                torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+def test_what_follows_each_convolution_of_a_chain_is_its_tail(tmp_path, monkeypatch):
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(8, 24, 3, padding=1), torch.nn.SiLU(), torch.nn.Conv2d(24, 24, 5, padding=2, groups=24),
+        torch.nn.ReLU(), torch.nn.Conv2d(24, 16, 1), torch.nn.Hardswish(), torch.nn.Conv2d(16, 4, 1),
+    ).eval()  # fmt: skip
+    made = []
+    monkeypatch.setattr(exporting, "build", lambda program, *rest: made.append(program) or build(program, *rest))
+    framefuse.export(model, (torch.randn(2, 8, 12, 13),), tmp_path / "chain.so")
+    assert len(made[0].tails) == 3
+    program = framefuse.load(tmp_path / "chain.so")
+    for threads in (1, 2, 5):  # rows that no thread has, one has, or several have
+        program.set_threads(threads)
+        for sizes in ((1, 8, 1, 1), (1, 8, 5, 5), (1, 8, 7, 7), (3, 8, 14, 15), (1, 8, 61, 40)):
+            x = torch.randn(sizes)
+            torch.testing.assert_close(program(x), model(x).detach(), rtol=1e-4, atol=1e-5)
 
 
 class Residual(torch.nn.Module):

@@ -40,6 +40,7 @@ def test_the_file_has_all_weights_and_the_library_none(exported):
     path, model = exported
     data = path.with_suffix(".safetensors").read_bytes()
     head = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    assert head.pop("__metadata__").keys() == {"crc32"}
     state = {name: list(tensor.shape) for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
     assert {name: entry["shape"] for name, entry in head.items()} == state
     weight = model.head.weight.detach().numpy().tobytes()
@@ -85,6 +86,36 @@ def test_a_damaged_file_is_refused(exported, tmp_path):
             framefuse.load(tmp_path / "rows.so")
     place.write_bytes(whole)
     assert framefuse.load(tmp_path / "rows.so")(torch.randn(2, 16)).shape == (2, 3)
+
+
+def test_a_damaged_file_in_another_place_is_refused(exported, tmp_path):
+    path, model = exported
+    whole, place = path.with_suffix(".safetensors").read_bytes(), tmp_path / "given.safetensors"
+    program = compiled(HERE / "program.c", tmp_path)
+    shutil.copy(path, tmp_path / "rows.so")
+    for at in range(0, len(whole), len(whole) // 40):
+        flipped = bytes((*whole[:at], whole[at] ^ 1 << at % 8, *whole[at + 1 :]))
+        for data in (whole[:at] + whole[at + 1 :] + b"0", flipped):
+            place.write_bytes(data)
+            with pytest.raises(framefuse.UserError, match="damaged"):
+                framefuse.load(path, weights=place)
+        shutil.copy(place, tmp_path / "rows.safetensors")
+        done = subprocess.run([program, tmp_path / "rows.so", "5", "16", "3"], capture_output=True, text=True)
+        assert done.returncode == 1 and "damaged" in done.stderr, done
+    place.write_bytes(whole)
+    x = torch.randn(5, 16)
+    torch.testing.assert_close(framefuse.load(path, weights=place)(x), model(x).detach())
+
+
+def test_another_exports_file_beside_a_library_is_told(exported, tmp_path):
+    path, _ = exported
+    framefuse.export(Rows(seed=1).eval(), (torch.randn(8, 16),), tmp_path / "rows.so", weights="beside")
+    shutil.copy(path, tmp_path / "rows.so")
+    with pytest.raises(framefuse.UserError, match="of another export"):
+        framefuse.load(tmp_path / "rows.so")
+    program = compiled(HERE / "program.c", tmp_path)
+    done = subprocess.run([program, tmp_path / "rows.so", "5", "16", "3"], capture_output=True, text=True)
+    assert done.returncode == 1 and "of another export" in done.stderr, done
 
 
 def test_a_file_for_another_program_is_refused(exported, tmp_path):
