@@ -14,6 +14,8 @@ import torch
 import framefuse
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.codegen.llvm import compile as llvm
+from framefuse.codegen.llvm import loading
+from framefuse.errors import CompilerBug
 from framefuse.driver import archive
 from framefuse.driver.calls import calls
 from framefuse.driver.programs import later, programs
@@ -238,6 +240,29 @@ def _refused(path: Path, key: str | None) -> None:
     raise AssertionError("a damaged file was loaded")
 
 
+def damage_objects(caches: Caches, count: int, draw: random.Random) -> int:
+    """Loads so many damaged objects, as if nobody had signed them, without running them; returns how many were refused.
+    A flip in the code itself cannot be seen; anything else must not be more than an error.
+    """
+    kernels = caches.folders["kernels"]
+    good = [data for data in map(kernels.look, kernels.names()) if data is not None]
+    refused = 0
+    for _ in range(count):
+        content = draw.choice(good)
+        for _ in range(draw.choice((1, 2))):
+            content = draw.choice(WAYS)(content, good, draw) or b"empty"
+        try:
+            loading.load([loading.Object("of another name", (), content)])
+        except CompilerBug:
+            refused += 1
+        try:
+            name = next(name for name in kernels.names() if name.encode() in content)
+            loading.load([loading.Object(name, (), content)])
+        except (CompilerBug, StopIteration):
+            refused += 1
+    return refused
+
+
 def _function(number: int) -> Callable[[torch.Tensor], torch.Tensor]:
     def small(x: torch.Tensor) -> torch.Tensor:
         return torch.relu(x) * number + x.softmax(-1)
@@ -258,7 +283,9 @@ def main() -> None:
         met = damage_files(caches, options.count, draw) + spoil_folders(caches)
         replace_files(caches, options.count // 10, draw)
         damage_archives(caches, options.count, draw)
+        refused = damage_objects(caches, options.count, draw)
     print(f"{options.count} damaged files, {met} of them with calls, and {options.count} saved ones: none was used")
+    print(f"{options.count} damaged objects loaded twice: {refused} refused, none ended the process")
 
 
 if __name__ == "__main__":

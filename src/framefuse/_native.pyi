@@ -317,6 +317,24 @@ def load_module(image: bytes, name: str, shared: int, device: int = 0) -> int:
     RuntimeError with the driver's text, also where there is no driver. Without the GIL while the driver works.
     """
 
+@final
+class LoadedObjects:
+    """Code that :func:`load_objects` mapped; it is unmapped when this object dies."""
+
+    addresses: tuple[int, ...]
+
+def load_objects(
+    objects: tuple[tuple[str, bytes], ...], resolve: Callable[[str], int], machine: int = ...
+) -> LoadedObjects:
+    """The code of pairs of a function's name and the relocatable object that has it; ``resolve`` gives the addresses of
+    what objects call. ValueError for an object that is damaged, or has what kernels do not have. Objects for another
+    ``machine`` (of ELF) than this one can be looked at. NotImplementedError where there are no such objects.
+    """
+
+def processor() -> tuple[str, bytes] | None:
+    """This processor's name, and bytes that are equal where the other runs the same code; None where that is not known.
+    """
+
 def use_driver(path: str | None) -> None:
     """The library to take for the GPU's driver from now on (a test's, which may be given memory of any device); None:
     the driver itself, ``libcuda.so.1`` or that of ROCm. It is opened at its first use.

@@ -74,7 +74,7 @@ def test_it_holds_the_compiler_alone(wheel):
     native = {name for name in names if name.endswith(".so")}
     assert len(native) == 1 and names - native == {str(path.relative_to(ROOT / "src")) for path in kept}
     always = {line.split(">")[0] for line in required if "extra ==" not in line}
-    assert always == {"torch", "numpy", "llvmlite", "platformdirs"}
+    assert always == {"torch", "numpy", "llvmlite"}
 
 
 def test_it_works_in_an_empty_environment(wheel, tmp_path):

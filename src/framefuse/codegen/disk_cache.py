@@ -6,14 +6,13 @@ import hashlib
 import hmac
 import os
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-
-import platformdirs
 
 # A folder that holds more than one of these is thinned to half of it, the files first that were used longest ago.
 MOST_FILES = 20_000
@@ -27,6 +26,14 @@ FRESH = 3600.0  # seconds for which a use is not noted again, nor a folder looke
 KEY = ".key"
 SIGNATURE = hashlib.sha256().digest_size
 _used: dict[Path, set[str]] = {}  # by folder the keys that this process has read or written
+
+
+def cache_folder(part: str) -> Path:
+    """A folder below the user's cache folder, which is where this system has it."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):  # the standard leaves such a path out
+        base = os.path.expanduser("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
+    return Path(base) / "framefuse" / part
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +54,7 @@ class DiskCache:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder or Path(platformdirs.user_cache_dir("framefuse")) / "kernels"
+        self.folder = folder or cache_folder("kernels")
         self._key: bytes | None = None
         self._written: int | None = None  # bytes since the folder was looked through; None: not asked yet
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
-import platformdirs
-
-from framefuse.codegen.disk_cache import DiskCache
+from framefuse.codegen.disk_cache import DiskCache, cache_folder
 from framefuse.codegen.specialisation import Choice
 
 
@@ -58,7 +55,7 @@ class Winners:
             self.disk.write(key, winner.to_bytes())
 
 
-PROCESS = Winners(DiskCache(Path(platformdirs.user_cache_dir("framefuse")) / "tuning"))
+PROCESS = Winners(DiskCache(cache_folder("tuning")))
 
 
 def describe(choice: Choice) -> str:

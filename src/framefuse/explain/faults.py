@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 
-import platformdirs
 import torch
 
+from framefuse.codegen.disk_cache import cache_folder
 from framefuse.explain.files import stage_files
 from framefuse.ir.source import Line
 from framefuse.runtime.compilation import Compilation
@@ -25,7 +25,7 @@ def write_fault(folder: str, error: BaseException, line: Line, stages: Compilati
     """Writes the folder of a fault below ``folder`` (empty: the user's cache folder) and returns it; the same fault has
     the same folder. ``stages`` is what was made before it. Raises OSError where nothing can be written.
     """
-    base = Path(folder) if folder else Path(platformdirs.user_cache_dir("framefuse")) / "faults"
+    base = Path(folder) if folder else cache_folder("faults")
     trace = "".join(traceback.format_exception(error))
     target = base / f"fault_{type(error).__name__}_{_mark(error)}"
     os.makedirs(target, exist_ok=True)

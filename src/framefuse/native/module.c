@@ -9,8 +9,10 @@
 #include "guard_set.h"
 #include "marks.h"
 #include "numbers.h"
+#include "objects.h"
 #include "plan_type.h"
 #include "positions.h"
+#include "processor.h"
 #include "profile.h"
 #include "records.h"
 #include "steps.h"
@@ -63,6 +65,9 @@ static PyMethodDef functions[] = {
      "positions_within(positions, size, wraps): raises IndexError where one of them is none of a dimension."},
     {"load_module", (PyCFunction)(void (*)(void))load_module_py, METH_VARARGS | METH_KEYWORDS,
      "load_module(image, name, shared, device=0): the address of the kernel for launches."},
+    {"load_objects", load_objects_py, METH_VARARGS,
+     "load_objects(objects, resolve, machine=this one): the code of pairs of a function's name and its object."},
+    {"processor", processor_py, METH_NOARGS, "The processor's name, and bytes that say what it can do; or None."},
     {"use_driver", use_driver_py, METH_O, "The library to take for the GPU's driver; None: the driver's own."},
     {"spare_bytes", spare_bytes_py, METH_NOARGS, "The bytes of arenas that no run holds."},
     {"tables", tables_py, METH_NOARGS,
@@ -88,7 +93,7 @@ static struct PyModuleDef definition = {
 static int add_types(PyObject *module)
 {
     PyTypeObject *(*const make[])(PyObject *) = {make_guard_set_type, make_plan_type, make_compiled_type,
-                                                 make_dispatch_type, make_attach_type};
+                                                 make_dispatch_type, make_attach_type, make_loaded_objects_type};
     for (size_t i = 0; i < sizeof make / sizeof *make; i++) {
         PyTypeObject *type = make[i](module);
         if (!type || PyModule_AddType(module, type) < 0)

@@ -7,18 +7,20 @@ from collections.abc import Sequence
 
 import torch
 
-from framefuse.codegen.llvm import compile_kernel, jit
+from framefuse.codegen.llvm import compile_kernel
 from framefuse.codegen.llvm.emitter import emit
+from framefuse.codegen.llvm.jit import object_code
+from framefuse.codegen.llvm.loading import Code, Object, load
 from framefuse.codegen.llvm.target import Target, host
 from framefuse.ir.loops import Kernel
 
 FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
-def compiled_for(kernel: Kernel, target: Target) -> jit.Code:
+def compiled_for(kernel: Kernel, target: Target) -> Code:
     """The code that ``target`` would get, for this machine."""
     module = emit(kernel, target)
-    (code,) = jit.load([jit.Object("", tuple(module.imports), jit.object_code(module.text, host(), {}))])
+    (code,) = load([Object("", tuple(module.imports), object_code(module.text, host(), {}))])
     return code
 
 

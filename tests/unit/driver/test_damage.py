@@ -5,7 +5,7 @@ import random
 import pytest
 
 import damage
-from damage import Caches, damage_archives, damage_files, replace_files, spoil_folders
+from damage import Caches, damage_archives, damage_files, damage_objects, replace_files, spoil_folders
 from framefuse.codegen.llvm import compile as llvm
 from framefuse.driver.calls import calls
 from framefuse.driver.programs import programs
@@ -26,6 +26,10 @@ def test_damaged_files_of_the_folders_are_not_read(caches, monkeypatch):
 
 def test_damaged_saved_files_are_not_loaded(caches):
     damage_archives(caches, 400, random.Random(2))
+
+
+def test_damaged_objects_are_refused_or_harmless(caches):
+    assert damage_objects(caches, 400, random.Random(4)) > 400
 
 
 def test_what_is_no_file_of_ours_is_not_read(caches, monkeypatch):

@@ -5,7 +5,6 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import pytest
 import torch
 
@@ -45,7 +44,7 @@ def test_a_fault_leaves_a_folder(
         monkeypatch.setattr(importlib.import_module("framefuse.capture.record"), "Trace", broken)
     else:
         monkeypatch.setattr(passes, stage, broken)
-    monkeypatch.setattr(platformdirs, "user_cache_dir", lambda name: str(tmp_path / "cache" / name))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     base = tmp_path / "own" if own_folder else tmp_path / "cache" / "framefuse" / "faults"
     fast = framefuse.compile(f, options={"check": False, "report": str(base) if own_folder else ""})
     x = torch.arange(6.0).reshape(2, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -12,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from framefuse.codegen.disk_cache import DiskCache
-from framefuse.codegen.llvm import jit
-from framefuse.codegen.llvm.target import host
+from framefuse.codegen.llvm.loading import Code, Object, load, symbol
 from framefuse.errors import CompilerBug
 from framefuse.ir.code import NativeCode
 from framefuse.ir.late_imports import later
@@ -22,7 +22,11 @@ from framefuse.ir.loops.key import key_of
 
 if TYPE_CHECKING:
     from framefuse.codegen.llvm.emitter import emit
+    from framefuse.codegen.llvm.jit import object_code
+    from framefuse.codegen.llvm.target import host
 else:
+    host = later("framefuse.codegen.llvm.target", "host")
+    object_code = later("framefuse.codegen.llvm.jit", "object_code")
     emit = later("framefuse.codegen.llvm.emitter", "emit")
 
 # Object code kept in memory for kernels that were dropped and come again.
@@ -37,8 +41,8 @@ class Compiler:
         self.disk = disk
         self.compiled = 0
         self._lock = threading.Lock()
-        self._loaded: WeakValueDictionary[Any, jit.Code] = WeakValueDictionary()
-        self._by_name: WeakValueDictionary[str, jit.Code] = WeakValueDictionary()
+        self._loaded: WeakValueDictionary[Any, Code] = WeakValueDictionary()
+        self._by_name: WeakValueDictionary[str, Code] = WeakValueDictionary()
         self._objects: OrderedDict[str, bytes] = OrderedDict()
 
     def compile(self, kernel: Kernel, keep_on_disk: bool) -> NativeCode:
@@ -51,7 +55,7 @@ class Compiler:
                 self._loaded[key] = code
         return NativeCode(kernel.title, code.address, seconds, code.size, code)
 
-    def _load(self, kernel: Kernel, keep_on_disk: bool, seconds: dict[str, float]) -> jit.Code:
+    def _load(self, kernel: Kernel, keep_on_disk: bool, seconds: dict[str, float]) -> Code:
         target = host()
         if not target.supported:
             raise CompilerBug(f"kernels need AVX2 with FMA and F16C, or ARM; this is {target.cpu}")
@@ -61,14 +65,14 @@ class Compiler:
         name = hashlib.sha256(f"{target.key}\n{NAMING}\n{module.text}".encode()).hexdigest()
         data = self._known(name, keep_on_disk)
         if data is None:
-            data = jit.object_code(_renamed(module.text, f"define i64 @{jit.symbol(name)}("), target, seconds)
+            data = object_code(_renamed(module.text, f"define i64 @{symbol(name)}("), target, seconds)
             self.compiled += 1
             if keep_on_disk:
                 self.disk.write(name, data)
-        (code,) = self._linked([jit.Object(name, tuple(sorted(module.imports)), data)], seconds)
+        (code,) = self._linked([Object(name, tuple(sorted(module.imports)), data)], seconds)
         return code
 
-    def kept(self, objects: Sequence[jit.Object], uses: Iterable[tuple[str, int]]) -> list[NativeCode]:
+    def kept(self, objects: Sequence[Object], uses: Iterable[tuple[str, int]]) -> list[NativeCode]:
         """The code of objects that an earlier process kept, by title and number of each use."""
         seconds: dict[str, float] = {}
         with self._lock:
@@ -80,13 +84,13 @@ class Compiler:
             seconds = {}  # all were loaded at once
         return found
 
-    def object_of(self, code: jit.Code) -> jit.Object | None:
+    def object_of(self, code: Code) -> Object | None:
         """What code was loaded from; None where nothing holds its bytes any more."""
         with self._lock:
             data = self._known(code.name, keep_on_disk=True)
-        return None if data is None else jit.Object(code.name, code.imports, data)
+        return None if data is None else Object(code.name, code.imports, data)
 
-    def _linked(self, objects: Sequence[jit.Object], seconds: dict[str, float]) -> list[jit.Code]:
+    def _linked(self, objects: Sequence[Object], seconds: dict[str, float]) -> list[Code]:
         """The loaded objects, whose bytes are remembered for a while; those that are not loaded yet are so at once."""
         for each in objects:
             self._objects[each.name] = each.data
@@ -95,7 +99,7 @@ class Compiler:
             self._objects.popitem(last=False)
         found = [self._by_name.get(each.name) for each in objects]
         begun = time.perf_counter()
-        loaded = iter(jit.load([each for each, code in zip(objects, found, strict=True) if code is None]))
+        loaded = iter(load([each for each, code in zip(objects, found, strict=True) if code is None]))
         codes = [code or next(loaded) for code in found]
         if None in found:
             seconds["load"] = time.perf_counter() - begun
@@ -111,7 +115,7 @@ class Compiler:
 
 
 PROCESS = Compiler(DiskCache())
-jit.AFTER_FORK.append(PROCESS.after_fork)
+os.register_at_fork(after_in_child=PROCESS.after_fork)
 
 
 def compile_kernel(kernel: Kernel, keep_on_disk: bool = False) -> NativeCode:
@@ -128,14 +132,14 @@ def kept_kernels(
     objects: Sequence[tuple[str, tuple[str, ...], bytes]], uses: Iterable[tuple[str, int]]
 ) -> list[NativeCode]:
     """Machine code of what :func:`object_of` gave in an earlier process, by title and number of each use."""
-    return PROCESS.kept([jit.Object(*each) for each in objects], uses)
+    return PROCESS.kept([Object(*each) for each in objects], uses)
 
 
 def object_of(code: NativeCode) -> tuple[str, tuple[str, ...], bytes] | None:
     """The name of the object that code was loaded from, what it calls and its bytes; None for code of another origin,
     and where its bytes are gone.
     """
-    found = PROCESS.object_of(code.keep) if isinstance(code.keep, jit.Code) else None
+    found = PROCESS.object_of(code.keep) if isinstance(code.keep, Code) else None
     return None if found is None else (found.name, found.imports, found.data)
 
 
@@ -146,7 +150,7 @@ def object_file(kernel: Kernel, name: str) -> bytes:
     target = replace(host(), sleef=False)
     if not target.supported:
         raise CompilerBug(f"kernels need AVX2 with FMA and F16C, or ARM; this is {target.cpu}")
-    return jit.object_code(_renamed(emit(kernel, target).text, f"define hidden i64 @{name}("), target, {})
+    return object_code(_renamed(emit(kernel, target).text, f"define hidden i64 @{name}("), target, {})
 
 
 def _renamed(code: str, head: str) -> str:

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-import sys
-from functools import cache, lru_cache
-from pathlib import Path
-
-import torch
-
+from framefuse.codegen.llvm.addresses import address
 from framefuse.codegen.llvm.builder import Builder, Reg
 
 # Accuracy suffixes of SLEEF's names; functions not listed are u10 (1.0 ulp).
@@ -17,32 +11,6 @@ SUFFIX = {"hypot": "_u05", "erfc": "_u15", "fmod": "", "nextafter": ""}
 ROUGH = frozenset(("sin", "cos"))
 # Vector length as SLEEF names it: 16 floats or 8 doubles of AVX-512, and so on down.
 LETTER = {"float": "f", "double": "d"}
-
-
-@lru_cache(maxsize=1)
-def _libraries() -> tuple[ctypes.CDLL, ...]:
-    folder = Path(torch.__file__).parent / "lib"
-    name = "libtorch_cpu.dylib" if sys.platform == "darwin" else "libtorch_cpu.so"
-    own = [ctypes.CDLL(str(folder / name))] if (folder / name).exists() else []
-    return (*own, ctypes.CDLL(None), *_libm())
-
-
-def _libm() -> tuple[ctypes.CDLL, ...]:
-    try:
-        return (ctypes.CDLL("libm.so.6"),)
-    except OSError:
-        return ()
-
-
-@cache
-def address(symbol: str) -> int | None:
-    """Where a function of libtorch (SLEEF) or of the C library lies in this process; None when it has no such."""
-    for library in _libraries():
-        try:
-            return ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value
-        except AttributeError:
-            continue
-    return None
 
 
 def function(b: Builder, name: str, *args: Reg) -> Reg:

@@ -16,10 +16,9 @@ from functools import cache
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-import platformdirs
 import torch
 
-from framefuse.codegen.disk_cache import DiskCache
+from framefuse.codegen.disk_cache import DiskCache, cache_folder
 from framefuse.codegen.specialisation import Hints, Place, Specialisation
 from framefuse.codegen.triton import pool
 from framefuse.codegen.triton.emitter import Module, emit
@@ -210,7 +209,7 @@ def _kinds(arguments: list[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
 def _modules(keep: bool) -> DiskCache:
     """The folder of generated files: the user's, or one that ends with this process."""
     if keep:
-        return DiskCache(Path(platformdirs.user_cache_dir("framefuse")) / "triton")
+        return DiskCache(cache_folder("triton"))
     folder = tempfile.mkdtemp(prefix="framefuse_")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return DiskCache(Path(folder))

@@ -8,12 +8,9 @@ import marshal
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-
-import platformdirs
 
 from framefuse.capture.entry import bind, entry, refused
-from framefuse.codegen.disk_cache import DiskCache
+from framefuse.codegen.disk_cache import DiskCache, cache_folder
 from framefuse.driver.calls.descriptions import Descriptions, Made
 from framefuse.driver.calls.fewer_facts import fewer
 from framefuse.driver.calls.guard_programs import guards_of, written_guards
@@ -32,7 +29,7 @@ from framefuse.ir.values import Arguments, Function, Keywords, Value
 from framefuse.options import Options
 
 logger = logging.getLogger("framefuse.cache")
-PROCESS = DiskCache(Path(platformdirs.user_cache_dir("framefuse")) / "calls")
+PROCESS = DiskCache(cache_folder("calls"))
 FOUND_BY_PLACE = ("place", "slot", "on")
 CHANGING = (list, dict, set, bytearray)
 

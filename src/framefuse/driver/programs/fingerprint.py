@@ -5,18 +5,20 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import platform
 import sys
+from importlib import metadata
 from pathlib import Path
 
-import platformdirs
 import torch
 
+from framefuse import _native
 from framefuse.codegen import llvm
-from framefuse.codegen.disk_cache import DiskCache
+from framefuse.codegen.disk_cache import DiskCache, cache_folder
 
-FORMAT = 3  # raised where records change their meaning
+FORMAT = 4  # raised where records change their meaning
 PACKAGE = Path(__file__).parents[2]
-PROCESS = DiskCache(Path(platformdirs.user_cache_dir("framefuse")) / "versions")
+PROCESS = DiskCache(cache_folder("versions"))
 
 
 @functools.cache
@@ -31,9 +33,26 @@ def kind() -> dict[str, str]:
     return {
         "torch": f"{torch.__version__} {torch.version.git_version}",
         "Python": sys.version,
-        "processor": llvm.host().key,
+        "processor": processor(),
         "framefuse": own_contents(PACKAGE),
     }
+
+
+def processor() -> str:
+    """This processor, named without LLVM where that can be: importing it takes longer than a call that is found."""
+    found = _native.processor()
+    if found is None:
+        return llvm.host().key
+    name, features = found
+    return f"{platform.machine()} {name} {hashlib.sha256(features).hexdigest()[:16]}"
+
+
+def llvm_here() -> str | None:
+    """The version of the LLVM that would compile; None where there is none, which takes what another one compiled."""
+    try:
+        return metadata.version("llvmlite")
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def own_contents(package: Path) -> str:

@@ -7,14 +7,11 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import platformdirs
-
-from framefuse.codegen.disk_cache import DiskCache
+from framefuse.codegen.disk_cache import DiskCache, cache_folder
 from framefuse.codegen.llvm import kept_kernels, object_of
 from framefuse.driver.programs import later
-from framefuse.driver.programs.fingerprint import fingerprint
+from framefuse.driver.programs.fingerprint import fingerprint, llvm_here
 from framefuse.driver.programs.functions import function, known
 from framefuse.driver.programs.records import read, written
 from framefuse.driver.programs.trace_key import trace_data
@@ -28,7 +25,7 @@ from framefuse.options import Options
 from framefuse.runtime.compilation import Compilation
 
 logger = logging.getLogger("framefuse.cache")
-PROCESS = DiskCache(Path(platformdirs.user_cache_dir("framefuse")) / "programs")
+PROCESS = DiskCache(cache_folder("programs"))
 NOTHING: frozenset[str] = frozenset()
 MADE = frozenset(("rewritten", "lowered", "halves", "graph", "chosen", "planned", "code"))  # all behind a trace
 
@@ -51,7 +48,9 @@ class Program:
         if data is None:
             return NOTHING
         try:
-            lowered, halves, graph, planned, places, objects = read(data, self._found)
+            lowered, halves, graph, planned, places, objects, maker = read(data, self._found)
+            if llvm_here() not in (maker, None):
+                return NOTHING  # what another LLVM compiled might hold a fault that this one has not
             code = _loaded(planned, places, objects)
         except Exception as error:  # what was written cannot be read here: it is made anew
             logger.debug("a kept program could not be read: %s: %s", type(error).__name__, error)
@@ -66,7 +65,7 @@ class Program:
         found = _objects(made)
         if found is None or made.planned is None:
             return
-        value = (made.lowered, made.halves, made.graph, made.planned.with_steps(()), *found)
+        value = (made.lowered, made.halves, made.graph, made.planned.with_steps(()), *found, llvm_here())
         # What the value holds of the program lives as long as it does: no other object takes its address.
         numbers = {id(each): number for number, each in enumerate(self.strangers)}
         later.PROCESS.put(functools.partial(_keep, self.key, value, numbers))

@@ -1,0 +1,77 @@
+"""Loads object code into this process, and keeps it while somebody holds it."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from framefuse import _native
+from framefuse.codegen.llvm.addresses import address
+from framefuse.errors import CompilerBug
+
+# Where native code loads objects: elsewhere LLVM's linker does.
+ALONE = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
+
+
+class Object(NamedTuple):
+    """Object code that was given a ``name``, and the functions of libraries that it calls."""
+
+    name: str
+    imports: tuple[str, ...]
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Code:
+    """Loaded machine code, of the object ``name`` that calls ``imports``; while this object lives it stays mapped."""
+
+    name: str
+    imports: tuple[str, ...]
+    size: int
+    address: int
+    library: object = field(repr=False)
+
+
+def load(objects: Sequence[Object]) -> list[Code]:
+    """Loads objects at once: they lie in one block, so that code reaches its constants by 32-bit distances in whatever
+    corner of the process there is room. Raises CompilerBug for objects that cannot be loaded.
+    """
+    if not objects:
+        return []
+    if ALONE:
+        addresses, library = _mapped(objects)
+    else:
+        from framefuse.codegen.llvm import linker
+
+        addresses, library = linker.linked(
+            [(symbol(each.name), each.data) for each in objects],
+            {name: function(name) for each in objects for name in each.imports},
+        )
+    return [
+        Code(each.name, each.imports, len(each.data), place, library)
+        for each, place in zip(objects, addresses, strict=True)
+    ]
+
+
+def _mapped(objects: Sequence[Object]) -> tuple[Sequence[int], object]:
+    try:
+        loaded = _native.load_objects(tuple((symbol(each.name), each.data) for each in objects), function)
+    except (ValueError, OSError) as error:
+        raise CompilerBug(f"a kernel cannot be loaded: {error}") from error
+    return loaded.addresses, loaded
+
+
+def symbol(name: str) -> str:
+    """The function of an object: those that are linked at once have different ones."""
+    return f"kernel{name}"
+
+
+def function(name: str) -> int:
+    """The address of a function that kernels call; raises CompilerBug for another."""
+    where = address(name)
+    if where is None:
+        raise CompilerBug(f"no library has the function {name}")
+    return where
