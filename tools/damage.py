@@ -15,10 +15,10 @@ import framefuse
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.codegen.llvm import compile as llvm
 from framefuse.codegen.llvm import loading
-from framefuse.errors import CompilerBug
 from framefuse.driver import archive
 from framefuse.driver.calls import calls
 from framefuse.driver.programs import later, programs
+from framefuse.errors import CompilerBug
 
 CALLS = 100  # of so many damaged files one is called for
 

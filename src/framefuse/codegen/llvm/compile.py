@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 import time
 from collections import OrderedDict
@@ -14,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.codegen.llvm.loading import Code, Object, load, symbol
+from framefuse.codegen.llvm.lock import AFTER_FORK
 from framefuse.errors import CompilerBug
 from framefuse.ir.code import NativeCode
 from framefuse.ir.late_imports import later
@@ -115,7 +115,7 @@ class Compiler:
 
 
 PROCESS = Compiler(DiskCache())
-os.register_at_fork(after_in_child=PROCESS.after_fork)
+AFTER_FORK.append(PROCESS.after_fork)
 
 
 def compile_kernel(kernel: Kernel, keep_on_disk: bool = False) -> NativeCode:

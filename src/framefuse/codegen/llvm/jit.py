@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 
 import llvmlite.binding as llvm
 
+from framefuse.codegen.llvm.lock import LOCK
 from framefuse.codegen.llvm.target import Target
 from framefuse.errors import CompilerBug
-
-# One lock for everything that touches LLVM: its target machine and symbol table are shared. It is taken around fork,
-# with llvmlite's own, so that a child never inherits a lock held by a thread that it does not have.
-LOCK = threading.RLock()
 
 
 def object_code(text: str, target: Target, times: dict[str, float]) -> bytes:
@@ -54,24 +49,3 @@ def _machine(target: Target) -> llvm.TargetMachine:
         )
         _machines[target] = machine
     return machine
-
-
-def _before_fork() -> None:
-    LOCK.acquire()
-    inner = _llvmlite_lock()
-    if inner is not None:
-        inner.acquire()
-
-
-def _after_fork() -> None:
-    inner = _llvmlite_lock()
-    if inner is not None:
-        inner.release()
-    LOCK.release()
-
-
-def _llvmlite_lock() -> threading.RLock | None:
-    return getattr(getattr(llvm.ffi.lib, "_lock", None), "_lock", None)
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import llvmlite.binding as llvm
 
-from framefuse.codegen.llvm.jit import LOCK
+from framefuse.codegen.llvm.lock import LOCK
 from framefuse.errors import CompilerBug
 
 # Kernels that one linker loads before the next one takes over: making a linker costs as much as loading a kernel, and

@@ -29,7 +29,8 @@ for training in (False, True):
             f(x).sum().backward()
 report = framefuse.explain(f)
 assert report.hits, report
-print(all("found" in graph.seconds for graph in report.graphs), "llvmlite" in sys.modules, "platformdirs" in sys.modules)
+found = all("found" in graph.seconds for graph in report.graphs)
+print(found, "llvmlite" in sys.modules, "platformdirs" in sys.modules)
 """
 
 
