@@ -18,6 +18,7 @@ from framefuse.codegen.llvm import loading
 from framefuse.driver import archive
 from framefuse.driver.calls import calls
 from framefuse.driver.programs import later, programs
+from framefuse.driver.wiring import connect
 from framefuse.errors import CompilerBug
 
 CALLS = 100  # of so many damaged files one is called for
@@ -244,6 +245,7 @@ def damage_objects(caches: Caches, count: int, draw: random.Random) -> int:
     """Loads so many damaged objects, as if nobody had signed them, without running them; returns how many were refused.
     A flip in the code itself cannot be seen; anything else must not be more than an error.
     """
+    connect()
     kernels = caches.folders["kernels"]
     good = [data for data in map(kernels.look, kernels.names()) if data is not None]
     refused = 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from framefuse import _native
 from framefuse.capture.program import host
 from framefuse.capture.recording.mode_stack import outside_modes
+from framefuse.codegen.llvm.loading import load_by
 from framefuse.ir.late_imports import Later, import_all, later
 from framefuse.ir.marks import graph_break
 
@@ -20,8 +21,9 @@ else:
 
 
 def connect() -> None:
-    """Lets native code in; called before the first call, and again without harm."""
+    """Lets native code in, also to load kernels; called before the first call, and again without harm."""
     host.register(_native.Dispatch, _native.at_frame, _native.headroom, _native.type_lookup)
+    load_by(_native.load_objects)
 
 
 def load_stages() -> None:

@@ -12,8 +12,10 @@ from framefuse.codegen.llvm.emitter import emit
 from framefuse.codegen.llvm.jit import object_code
 from framefuse.codegen.llvm.loading import Code, Object, load
 from framefuse.codegen.llvm.target import Target, host
+from framefuse.driver.wiring import connect
 from framefuse.ir.loops import Kernel
 
+connect()  # native code loads what runs here
 FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 

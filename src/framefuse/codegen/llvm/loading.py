@@ -4,16 +4,40 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from framefuse import _native
 from framefuse.codegen.llvm.addresses import address
 from framefuse.errors import CompilerBug
+from framefuse.ir.late_imports import later
 
-# Where native code loads objects: elsewhere LLVM's linker does.
-ALONE = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
+if TYPE_CHECKING:
+    from framefuse.codegen.llvm.linker import linked
+else:
+    linked = later("framefuse.codegen.llvm.linker", "linked")
+
+# Whose objects native code reads: elsewhere LLVM's linker loads them.
+READ = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
+
+
+class Loaded(Protocol):
+    """What native code has loaded, and keeps mapped while it lives."""
+
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        """Of the functions, in the order of their objects."""
+
+
+Loader = Callable[[tuple[tuple[str, bytes], ...], Callable[[str], int]], Loaded]
+_loaders: list[Loader] = []
+
+
+def load_by(loader: Loader) -> None:
+    """Objects are loaded by native code from now on, which takes pairs of names and objects, and what resolves names.
+    """
+    if READ:
+        _loaders[:] = [loader]
 
 
 class Object(NamedTuple):
@@ -41,12 +65,10 @@ def load(objects: Sequence[Object]) -> list[Code]:
     """
     if not objects:
         return []
-    if ALONE:
-        addresses, library = _mapped(objects)
+    if _loaders:
+        addresses, library = _mapped(objects, _loaders[0])
     else:
-        from framefuse.codegen.llvm import linker
-
-        addresses, library = linker.linked(
+        addresses, library = linked(
             [(symbol(each.name), each.data) for each in objects],
             {name: function(name) for each in objects for name in each.imports},
         )
@@ -56,9 +78,9 @@ def load(objects: Sequence[Object]) -> list[Code]:
     ]
 
 
-def _mapped(objects: Sequence[Object]) -> tuple[Sequence[int], object]:
+def _mapped(objects: Sequence[Object], loader: Loader) -> tuple[Sequence[int], object]:
     try:
-        loaded = _native.load_objects(tuple((symbol(each.name), each.data) for each in objects), function)
+        loaded = loader(tuple((symbol(each.name), each.data) for each in objects), function)
     except (ValueError, OSError) as error:
         raise CompilerBug(f"a kernel cannot be loaded: {error}") from error
     return loaded.addresses, loaded
