@@ -16,7 +16,9 @@ from framefuse.aot.forms import (  # noqa: F401 - each fills the table
     decompositions,
     found,
     fourier,
+    grouped_products,
     linear_equations,
+    masked_writes,
     ordering,
     pooling,
     products,
@@ -33,4 +35,5 @@ from framefuse.capture.interp.registry import Form
 
 def forms(on_gpu: bool = False) -> Mapping[Hashable, Form]:
     """All forms by the functions that they stand for."""
-    return {**TABLE, **ON_GPU} if on_gpu else TABLE
+    known = {**TABLE, **dict(grouped_products.of_transformers())}
+    return {**known, **ON_GPU} if on_gpu else known

@@ -115,3 +115,34 @@ def affine_grid(theta: Tensor, size: Value, align_corners: Value = None) -> Tens
         parts.append(place.reshape(own).expand(shape))
     base = torch.cat([*parts, torch.ones(shape, dtype=theta.dtype)], -1).reshape(1, -1, rank + 1)
     return torch.matmul(base, theta.transpose(1, 2)).reshape([size[0], *size[2:], rank])
+
+
+def _is_new(given: Given) -> bool:
+    """Whether nothing is asked of a new tensor but its sizes and dtype."""
+    order = given.get("memory_format") in (None, torch.preserve_format, torch.contiguous_format)
+    return order and not any(given.get(name) for name in ("out", "layout", "device", "pin_memory", "requires_grad"))
+
+
+@form(torch.empty_like, where=_is_new)
+def empty_like(
+    input: Tensor, *, dtype: Value = None, layout: Value = None, device: Value = None, pin_memory: bool = False,
+    requires_grad: bool = False, memory_format: Value = torch.preserve_format,
+) -> Tensor:  # fmt: skip
+    """Of zeros, as those below."""
+    return torch.zeros_like(input, dtype=dtype, memory_format=memory_format)
+
+
+@form(torch.Tensor.new_empty, where=_is_new)
+def new_empty(
+    input: Tensor, *size: Value, dtype: Value = None, layout: Value = None, device: Value = None,
+    pin_memory: bool = False, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    return input.new_zeros(*size, dtype=dtype)
+
+
+@form(torch.empty, where=_is_new)
+def empty(
+    *size: Value, out: Value = None, dtype: Value = None, layout: Value = None, device: Value = None,
+    requires_grad: bool = False, pin_memory: bool = False, memory_format: Value = None,
+) -> Tensor:  # fmt: skip
+    return torch.zeros(*size, dtype=dtype)

@@ -17,7 +17,7 @@ from framefuse.capture.facts.texts import Text
 from framefuse.capture.interp.continuations import DROP
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.protocols import checked
-from framefuse.capture.interp.registry import handles
+from framefuse.capture.interp.registry import form_of, handles
 from framefuse.capture.program.decoded import HANDLERS
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.leaves import refers_weakly
@@ -240,6 +240,9 @@ def store_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
     value = frame.stack.pop()
     kind = type(holder)
     if is_a(holder, torch.Tensor):
+        form = form_of(operator.setitem, (holder, key, value), {})
+        if form is not None:
+            return machine.calls.call(frame, form, (holder, key, value), {}, DROP)
         holder[key] = value
         return None
     method = python_method(kind, "__setitem__")
