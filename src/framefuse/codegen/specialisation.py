@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
+from framefuse.ir.code import KernelCode
 from framefuse.ir.numbers import Symbol
 
 Hints = Mapping[Symbol, int]
@@ -51,3 +52,14 @@ class Place:
     device: str
     load: Load | None = field(default=None, compare=False)
     keep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A kernel that was emitted. Those of one ``key`` have the same code, which ``finish`` makes or takes from where it
+    was made; ``length`` says which code takes longest to make.
+    """
+
+    key: Hashable
+    length: int
+    finish: Callable[[], KernelCode]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from framefuse.codegen import llvm, triton
-from framefuse.codegen.specialisation import Choice, Hints, Place, Specialisation
+from framefuse.codegen.specialisation import Begun, Choice, Hints, Place, Specialisation
 from framefuse.codegen.triton.target import machine
 from framefuse.ir.code import DeviceCode, KernelCode, LaunchedCode, NativeCode, PythonCode
 from framefuse.ir.loops import Kernel
@@ -30,7 +30,7 @@ class Backend:
     ``compile`` gives the code of a kernel; it raises Unsupported for a kernel that it cannot express. ``lacks`` says
     what is missing here, None where the backend works. ``slow`` compilers work for several kernels at once, in
     ``threads(kernels)`` threads, and call tools that may be missing; ``prepare(nodes)`` tells them that kernels of a
-    graph come; those that are not ``hinted`` take no hints.
+    graph come, and ``begin`` does of ``compile`` what is quick; those that are not ``hinted`` take no hints.
 
     Where there are ``choices(kernel, hints)`` of how to cut a kernel, ``compile`` heeds one of them, and
     ``signature(kernel, hints, device)`` names in all processes what decides which one is the fastest.
@@ -45,6 +45,7 @@ class Backend:
     signature: Callable[[Kernel, Hints, str], str] | None = None
     threads: Callable[[int], int] = lambda kernels: min(kernels, COMPILERS)
     prepare: Callable[[int], None] = lambda nodes: None
+    begin: Callable[[Kernel, Specialisation, Place], Begun] | None = None
 
 
 def backend(device: str, cpu: str = "llvm") -> Backend | None:
@@ -137,7 +138,9 @@ def _launched_by_triton(kernel: Kernel, special: Specialisation, place: Place) -
     return triton.launched_by_triton(kernel, replace(special, guarded=False, aligned=False), place)
 
 
-def _launched(kernel: Kernel, special: Specialisation, place: Place) -> LaunchedCode:
+def _begun(kernel: Kernel, special: Specialisation, place: Place) -> Begun:
+    emitted = triton.emitted(kernel, replace(special, fitted=True), place)
+
     def other(aligned: bool) -> DeviceCode:
         return triton.compile_kernel(kernel, replace(special, aligned=aligned), place)
 
@@ -145,8 +148,15 @@ def _launched(kernel: Kernel, special: Specialisation, place: Place) -> Launched
         code = other(aligned)
         return code.function, code.shared
 
-    code = triton.compile_kernel(kernel, replace(special, fitted=True), place)
-    return LaunchedCode(code, variant, code.warps * machine(place.device).warp, other)
+    def finish() -> LaunchedCode:
+        code = triton.compiled(emitted)
+        return LaunchedCode(code, variant, code.warps * machine(place.device).warp, other)
+
+    return Begun(emitted.key, len(emitted.module.text), finish)
+
+
+def _launched(kernel: Kernel, special: Specialisation, place: Place) -> KernelCode:
+    return _begun(kernel, special, place).finish()
 
 
 def _triton(device: str, **more: bool) -> Target:
@@ -155,7 +165,8 @@ def _triton(device: str, **more: bool) -> Target:
 
 _CUDA = _triton("cuda", reports=False, epilogues=torch.version.hip is None)
 _CHOICES: dict[str, Any] = {"choices": triton.candidates, "signature": triton.signature}
-_LAUNCHED: dict[str, Any] = {"slow": True, "threads": triton.threads, "prepare": triton.prepare, **_CHOICES}
+_SLOW: dict[str, Any] = {"slow": True, "threads": triton.threads, "prepare": triton.prepare, "begin": _begun}
+_LAUNCHED: dict[str, Any] = {**_SLOW, **_CHOICES}
 _ALONE: dict[str, Any] = {"library": False, "products": True, "epilogues": False}
 CPUS = {"llvm": "cpu", "alone": "cpu alone", "triton": "cpu by triton"}
 BACKENDS: dict[str, Backend] = {

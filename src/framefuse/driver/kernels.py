@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from framefuse import _native
-from framefuse.codegen.specialisation import Choice, Place, Specialisation
+from framefuse.codegen.specialisation import Begun, Choice, Place, Specialisation
 from framefuse.codegen.targets import COMPILERS, Backend, backend
 from framefuse.codegen.unsupported import Uncompiled, Unsupported
 from framefuse.driver import behind
@@ -23,6 +24,8 @@ from framefuse.ir.schedule import Offer, RunKernel, Schedule
 from framefuse.ir.tuning import Chosen, Tuning
 from framefuse.options import Options
 from framefuse.runtime.trial import Trial
+
+Made = TypeVar("Made")
 
 
 def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, KernelCode], Tuning | None]:
@@ -40,24 +43,10 @@ def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, Ker
 
     tuner = Tuner(_measuring(schedule, options), options.tune_seconds) if options.measures and distinct else None
 
-    def compile(item: RunKernel) -> KernelCode | Unsupported:
-        behind.PROCESS.checkpoint()
-        try:
-            return compile_kernel(item, graph, options, tuner.known(item) if tuner is not None else None)
-        except Unsupported as error:
-            return error
-        except Exception as error:
-            if options.check or not _backend(item, options).slow:
-                raise
-            lines = str(error).strip().splitlines() or [""]
-            return Unsupported(f"{type(error).__name__}: {lines[0][:200]}")
+    def begin(item: RunKernel) -> Begun:
+        return _begun(item, graph, options, tuner.known(item) if tuner is not None else None)
 
-    slow = next((of for of in (_backend(item, options) for item in distinct.values()) if of.slow), None)
-    if len(distinct) > 1 and slow is not None:
-        with ThreadPoolExecutor(slow.threads(len(distinct))) as pool:
-            answers = dict(zip(distinct, pool.map(compile, distinct.values()), strict=True))
-    else:
-        answers = {key: compile(item) for key, item in distinct.items()}
+    answers = _compiled(distinct, begin, lambda item: _backend(item, options), options.check)
     code_of: dict[Hashable, KernelCode] = {}
     for key, answer in answers.items():
         if isinstance(answer, Unsupported):
@@ -72,6 +61,53 @@ def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, Ker
         tuning = None
     codes = {index: code_of[key] for index, key in keys.items()}
     return compiled_together(wanted, codes, COMPILERS), tuning
+
+
+def _compiled(
+    wanted: Mapping[Hashable, RunKernel],
+    begin: Callable[[RunKernel], Begun],
+    backend_of: Callable[[RunKernel], Backend],
+    check: bool,
+) -> dict[Hashable, KernelCode | Unsupported]:
+    """The code of each kernel, or why there is none. Where compiling is slow, each code is made once, in threads, what
+    takes longest first; so none of them waits for code that another one makes.
+    """
+
+    def tried(item: RunKernel, step: Callable[[], Made]) -> Made | Unsupported:
+        behind.PROCESS.checkpoint()
+        try:
+            return step()
+        except Unsupported as error:
+            return error
+        except Exception as error:
+            if check or not backend_of(item).slow:
+                raise
+            lines = str(error).strip().splitlines() or [""]
+            return Unsupported(f"{type(error).__name__}: {lines[0][:200]}")
+
+    def finished(job: tuple[RunKernel, Begun]) -> KernelCode | Unsupported:
+        return tried(job[0], job[1].finish)
+
+    begun: dict[Hashable, tuple[RunKernel, Begun]] = {}
+    answers: dict[Hashable, KernelCode | Unsupported] = {}
+    for key, item in wanted.items():
+        made = tried(item, lambda item=item: begin(item))  # type: ignore[misc]
+        if isinstance(made, Unsupported):
+            answers[key] = made
+        else:
+            begun[key] = item, made
+    slow = next((of for of in map(backend_of, wanted.values()) if of.slow), None)
+    made_of: dict[Hashable, KernelCode | Unsupported] = {}
+    jobs = {one.key: (item, one) for item, one in begun.values()}
+    if slow is not None and len(jobs) > 1:
+        ordered = sorted(jobs, key=lambda key: -jobs[key][1].length)
+        with ThreadPoolExecutor(slow.threads(len(jobs))) as pool:
+            made_of = dict(zip(ordered, pool.map(lambda key: finished(jobs[key]), ordered), strict=True))
+    for key, (item, one) in begun.items():
+        there = made_of.get(one.key)
+        whole = isinstance(there, Unsupported) or one is jobs[one.key][1]  # others take that code for their own sizes
+        answers[key] = there if there is not None and whole else finished((item, one))
+    return answers
 
 
 def prepare(graph: Graph, options: Options) -> None:
@@ -145,10 +181,18 @@ def _hints(item: RunKernel, graph: Graph, options: Options) -> list[tuple[Symbol
 
 def compile_kernel(item: RunKernel, graph: Graph, options: Options, choice: Choice | None = None) -> KernelCode:
     """The code of a kernel for its device; ``choice`` is one of its backend's choices."""
+    return _begun(item, graph, options, choice).finish()
+
+
+def _begun(item: RunKernel, graph: Graph, options: Options, choice: Choice | None) -> Begun:
+    """A kernel for its device, emitted where its backend has that as a step; else nothing is done yet."""
     index = int(item.device.partition(":")[2] or 0)
 
     def load(binary: bytes, name: str, shared: int) -> int:
         return _native.load_module(binary, name, shared, index)
 
     special = Specialisation(dict(_hints(item, graph, options)), guarded=_guarded(item, graph), choice=choice)
-    return _backend(item, options).compile(item.kernel, special, Place(item.device, load, options.cache))
+    compiler, place = _backend(item, options), Place(item.device, load, options.cache)
+    if compiler.begin is not None:
+        return compiler.begin(item.kernel, special, place)
+    return Begun(object(), 0, lambda: compiler.compile(item.kernel, special, place))

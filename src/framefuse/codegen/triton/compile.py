@@ -61,13 +61,10 @@ class Compiler:
         self._busy: dict[str, threading.Lock] = {}  # by key, while a thread makes the code and others may wait for it
 
     def code(
-        self, module: Module, path: Path, arguments: Sequence[str], on: Machine, aligned: bool, keep: bool
+        self, key: str, module: Module, path: Path, arguments: Sequence[str], on: Machine, aligned: bool, keep: bool
     ) -> tuple[Code, dict[str, float]]:
-        """The code of a module; compiled in this call, from the disk, or that which somebody holds."""
+        """The code of a module by its ``key``; compiled in this call, from the disk, or that which somebody holds."""
         seconds: dict[str, float] = {}
-        options = module.blocks.warps, module.stages, aligned, module.checks
-        parts = (module.text, module.constants, options, tuple(arguments), on, _versions())
-        key = hashlib.sha256(repr(parts).encode()).hexdigest()
         with self._lock:
             busy = self._busy.setdefault(key, threading.Lock())
         with busy:
@@ -103,8 +100,23 @@ class Compiler:
 PROCESS = Compiler(DiskCache())
 
 
-def compile_kernel(kernel: Kernel, special: Specialisation, place: Place, on: Machine | None = None) -> DeviceCode:
-    """The code of ``kernel`` for a device; thread-safe. ``on`` is the GPU (None: that of the place).
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """A kernel as a module for a GPU; those of one ``key`` have the same code."""
+
+    key: str
+    module: Module
+    path: Path
+    kinds: Sequence[tuple[str, int]]
+    wide: bool
+    special: Specialisation
+    place: Place
+    on: Machine
+    seconds: float
+
+
+def emitted(kernel: Kernel, special: Specialisation, place: Place, on: Machine | None = None) -> Emitted:
+    """The module of ``kernel`` for a device, as a file; ``on`` is the GPU (None: that of the place).
 
     Raises Unsupported for a kernel that this emitter cannot express, ImportError without Triton.
     """
@@ -112,17 +124,30 @@ def compile_kernel(kernel: Kernel, special: Specialisation, place: Place, on: Ma
     module = module_of(kernel, special)
     kinds = _arguments(kernel, module)
     path = _written(module, kernel, place.keep)
-    emitted = time.perf_counter() - begun
-    gpu = on or machine(place.device)
-    wide = special.aligned and not module.single
-    code, seconds = PROCESS.code(module, path, [kind for kind, _ in kinds], gpu, wide, place.keep)
+    gpu, wide = on or machine(place.device), special.aligned and not module.single
+    options = module.blocks.warps, module.stages, wide, module.checks
+    parts = (module.text, module.constants, options, tuple(kind for kind, _ in kinds), gpu, _versions())
+    key = hashlib.sha256(repr(parts).encode()).hexdigest()
+    return Emitted(key, module, path, kinds, wide, special, place, gpu, time.perf_counter() - begun)
+
+
+def compiled(one: Emitted) -> DeviceCode:
+    """The code of a module, loaded where its place says so; thread-safe. Raises Unsupported."""
+    module, place = one.module, one.place
+    types = [kind for kind, _ in one.kinds]
+    code, seconds = PROCESS.code(one.key, module, one.path, types, one.on, one.wide, place.keep)
     if place.load is not None and place.device not in code.functions:
         code.functions[place.device] = place.load(code.binary, module.name, code.shared)
     return DeviceCode(
-        str(path), module.name, _kinds(kinds), module.blocks.points, module.blocks.warps, code.shared,
-        code.functions.get(place.device, 0), code.binary, special.aligned, module.width.limits,
-        {"emit": emitted, **seconds}, code, module.programs, module.fits,
+        str(one.path), module.name, _kinds(one.kinds), module.blocks.points, module.blocks.warps, code.shared,
+        code.functions.get(place.device, 0), code.binary, one.special.aligned, module.width.limits,
+        {"emit": one.seconds, **seconds}, code, module.programs, module.fits,
     )  # fmt: skip
+
+
+def compile_kernel(kernel: Kernel, special: Specialisation, place: Place, on: Machine | None = None) -> DeviceCode:
+    """The code of ``kernel`` for a device; thread-safe. Raises as :func:`emitted` does."""
+    return compiled(emitted(kernel, special, place, on))
 
 
 def by_interpreter(kernel: Kernel, special: Specialisation, place: Place) -> PythonCode:
@@ -131,14 +156,14 @@ def by_interpreter(kernel: Kernel, special: Specialisation, place: Place) -> Pyt
     """
     assert _interprets(), "TRITON_INTERPRET was not set before Triton was imported"
     begun = time.perf_counter()
-    emitted = module_of(kernel, special)
-    path = _written(emitted, kernel, place.keep)
+    own = module_of(kernel, special)
+    path = _written(own, kernel, place.keep)
     module = module_at(path)
     # Imports Triton, which a process without a GPU kernel has no need of.
     runner = importlib.import_module("framefuse.codegen.triton.interpreted")
-    run = runner.launcher(getattr(module, emitted.name), module, kernel, emitted)
-    code = _unloaded(kernel, emitted, path, special.aligned, emitted.width.limits, begun)
-    return PythonCode(replace(code, fits=emitted.fits), run)
+    run = runner.launcher(getattr(module, own.name), module, kernel, own)
+    code = _unloaded(kernel, own, path, special.aligned, own.width.limits, begun)
+    return PythonCode(replace(code, fits=own.fits), run)
 
 
 def launched_by_triton(kernel: Kernel, special: Specialisation, place: Place) -> PythonCode:
@@ -198,7 +223,7 @@ def _arguments(kernel: Kernel, module: Module) -> list[tuple[str, int]]:
     return kinds
 
 
-def _kinds(arguments: list[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+def _kinds(arguments: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
     return tuple(("pointer" if kind.startswith("*") else kind, index) for kind, index in arguments)
 
 
@@ -250,10 +275,8 @@ def _versions() -> tuple[str, ...]:
     return triton.__version__, repr(OPTIONS), hashlib.sha256(ours).hexdigest()
 
 
-def _job(emitted: Module, path: Path, arguments: Sequence[str], on: Machine, aligned: bool) -> Job:
+def _job(module: Module, path: Path, arguments: Sequence[str], on: Machine, aligned: bool) -> Job:
     kinds = [NUMBERS.get(kind, kind) for kind in arguments]
-    types = dict(zip(emitted.parameters, kinds, strict=True))
-    warps, checks, machine = emitted.blocks.warps, emitted.checks, (on.backend, on.arch, on.warp)
-    return Job(
-        str(path), emitted.name, types, dict(emitted.constants), aligned, warps, checks, machine, emitted.stages
-    )
+    types = dict(zip(module.parameters, kinds, strict=True))
+    warps, checks, machine = module.blocks.warps, module.checks, (on.backend, on.arch, on.warp)
+    return Job(str(path), module.name, types, dict(module.constants), aligned, warps, checks, machine, module.stages)
