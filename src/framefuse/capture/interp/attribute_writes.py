@@ -167,6 +167,8 @@ class AttributeWrites:
             torch.nn.Module.__setattr__(holder, name, value)
             return None
         state = holder.__dict__
+        if self._holds(holder, name, value):
+            return None
         registered = any(name in state.get(part, ()) for part in ("_parameters", "_modules"))
         if is_a(value, (torch.Tensor, torch.nn.Module)):  # no other object is asked for its class
             registered = registered or isinstance(value, (torch.nn.Parameter, torch.nn.Module))
@@ -184,6 +186,16 @@ class AttributeWrites:
             if part in state:
                 recorder.contents.guard_membership(recorder.sources.read(holder, "attr", part, state[part]), name)
         return self.generic_store(frame, holder, type(holder), name, value)
+
+    def _holds(self, holder: torch.nn.Module, name: str, value: Value) -> bool:
+        """Whether a module has this parameter or submodule by this name already, which is held to stay so."""
+        sources, state = self.recorder.sources, holder.__dict__
+        for part in ("_parameters", "_modules"):
+            held = state.get(part)
+            if type(held) is dict and value is not None and held.get(name) is value and name not in state:
+                sources.read(sources.read(holder, "attr", part, held), "item", name, value)
+                return True
+        return False
 
     def delete(self, frame: Frame, holder: Value, name: str) -> Outcome:
         """``del holder.name``."""
