@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from framefuse.capture import opcodes
-from framefuse.capture.callables import autocast
+from framefuse.capture.callables import autocast, inference_modes
 from framefuse.capture.callables.module_calls import CALL
 from framefuse.capture.entry import Entry, Segment, entry, refused
 from framefuse.capture.exits.resume import rebuild
@@ -414,10 +414,12 @@ class _Run:
 
     def _recording(self, value: Value = None, exception: BaseException | None = None, whole: bool = False) -> Recording:
         """What the run gave, which ends here; segments that lead nowhere are dropped."""
+        if whole:
+            self.machine.release()
+            return Recording(value, exception, tuple(self.segments))
+        inference_modes.learn(self.machine)
         learnt = self.machine.exits.learnt
         self.machine.release()
-        if whole:
-            return Recording(value, exception, tuple(self.segments))
         return Recording(value, exception, (), self.recorder.reason, learnt, self.recorder.bug)
 
     def _trace(self, value: Value, recipes: Recipes, step: Step | None = None) -> Trace | None:
@@ -444,6 +446,7 @@ class _Run:
             return None
         leaving = outside(result, effects)
         settle_views(recorder, leaving)
+        inference_modes.settle(recorder, [entry.value for entry in inputs], leaving)
         held = autograd_held(recorder, leaving) if recorder.alive else None
         if not recorder.alive:
             return None

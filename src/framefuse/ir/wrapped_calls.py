@@ -74,6 +74,21 @@ class BeforeWrite:
 
 
 @dataclass(frozen=True, slots=True)
+class Bare:
+    """A tensor of inference mode in the memory of one that autograd knows."""
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        guard = torch._C._InferenceMode(True)
+        guard.__enter__()
+        try:
+            bare: Value = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+            made: torch.Tensor = bare.set_(tensor)
+            return made
+        finally:
+            guard.__exit__(None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
 class Named:
     """A view of a whole tensor that torch keeps to itself, made by the function whose node eager shows."""
 

@@ -18,7 +18,7 @@ from framefuse.ir.strides import dense_order, shown_order, unclear
 from framefuse.ir.torch_calls import TABLE as CALLS
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, refs
 from framefuse.ir.values import Value
-from framefuse.ir.wrapped_calls import BeforeWrite, Named, Plainly, ThroughView, Turned
+from framefuse.ir.wrapped_calls import Bare, BeforeWrite, Named, Plainly, ThroughView, Turned
 from framefuse.lower.context import Lowering
 from framefuse.lower.gradients import Gradients, peel
 from framefuse.lower.own_memory import Copies, computed
@@ -309,19 +309,26 @@ class Outputs:
         if not meta.plain:
             fact = "A lazy conjugate or negative that is no view of its operands"
             raise Stop(reason("tensor-kind", fact, self.definer[value].call.line))
-        shown = meta.view and not meta.bare
-        number = self._hidden() if shown else value
+        shown, bare = meta.view and not meta.bare, self._is_made_bare(value)
+        number = self._hidden() if shown or bare else value
         top = replace(self._top(value), value=number, requires_grad=self._carries(value))
         node = computed(top.node)
         self._settle_order(value, top.node, node is self.definer[value].own)
         self.found[number] = replace(top, version=self.trace.versions.get(value, 0))
-        if shown:
+        if bare:
+            self.late_values.add(value)
+            self.late.append(Late(Bare(), "bare", (Ref(number),), {}, ((value, ()),)))
+        elif shown:
             grad = self.definer[value].call.grad_enabled
             args = (Ref(number), Ref(number))
             self.late_values.add(value)
             results = ((value, ()),)
             target = self._named(value)
             self.late.append(Late(target, "view_as", args, {}, results, grad, self._carries(value)))
+
+    def _is_made_bare(self, value: int) -> bool:
+        """Whether a value was made in an inference mode that is the program's own."""
+        return self.trace.metas[value].bare and not self.trace.assumptions.state.inference_mode
 
     def _named(self, value: int) -> Callable[..., Value]:
         """What makes a view of a hidden tensor with the node that eager's has."""
@@ -340,6 +347,9 @@ class Outputs:
         if place is not None:
             self.found[value] = Output(value, self._input_node(value), order or rows, place)
         elif meta.plain and self._bases(value) and (self._shared(value) or order is None):
+            if self._is_made_bare(value):
+                fact = "A part of a tensor of inference mode that no view gives"
+                raise Stop(reason("tensor-kind", fact, self.definer[value].call.line))
             self.found[value] = Output(value, self._tensor(value), rows)
         else:
             self._make_top(value)

@@ -35,7 +35,7 @@ from framefuse.ir.numbers import (
 from framefuse.ir.plan import CallStep, Plan, Slot, Template
 from framefuse.ir.stops import reason
 from framefuse.ir.target import default_generator
-from framefuse.ir.trace import Build, Call, Effect, Ref, Trace
+from framefuse.ir.trace import Build, Call, Effect, Ref, Trace, refs
 from framefuse.ir.values import Arguments, Function, Value
 from framefuse.runtime.float_inputs import as_tensors, scaled, takes_tensors
 from framefuse.runtime.number_program import NumberProgram
@@ -129,6 +129,10 @@ class _Writer:
         if mode != begun:
             self.graph.call_function(torch._C._set_grad_enabled, (begun,))
         outputs = tuple(dict.fromkeys(_tensors(self.trace)))
+        for call in self.trace.calls:
+            made = outputs if not self.trace.assumptions.state.inference_mode else ()
+            if any(self.trace.metas[value].bare and value in made for value in refs(call.result)):
+                raise Stop(reason("no-fx-form", f"{call.name} gives a tensor of inference mode.", call.line))
         self.graph.output(tuple(self.nodes[value] for value in outputs))
         module = torch.fx.GraphModule(torch.nn.Module(), self.graph)
         floats = tuple(place for place, feed in enumerate(self.feeds) if isinstance(feed, Real))

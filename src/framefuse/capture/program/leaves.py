@@ -287,7 +287,8 @@ ENTERS_MODES = frozenset(
     "TorchFunctionMode.__enter__ TorchFunctionMode.__exit__ BaseTorchFunctionMode.__enter__ _push_mode _pop_mode "
     "_pop_mode_temporarily _temporarily_pop_modes_from_mode_stack TorchDispatchMode.__enter__ "
     "TorchDispatchMode.__exit__ _disable_current_modes "
-    "_enable_torch_function enable_reentrant_dispatch DeviceContext.__enter__ DeviceContext.__exit__".split()
+    "_enable_torch_function enable_reentrant_dispatch DeviceContext.__enter__ DeviceContext.__exit__ "
+    "inference_mode.__enter__ inference_mode.__exit__".split()
 )
 FOR_TORCH_COMPILE = ("graph_break", "DynamoConfigPatchProxy.")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from framefuse.ir.default_device import default_device, device_of_mode
@@ -11,15 +13,32 @@ from framefuse.ir.values import Value
 GUARDED = ("cpu", "cuda")  # whether autocast is on for these is part of the state to which every trace is bound
 
 
+@dataclass(slots=True)
+class InferenceStretch:
+    """What a recording made in inference mode (or, in a context of ``mode=False``, where gradients are on): calls and
+    values from these numbers on, up to the ends. ``nested``: it was entered where inference mode was on.
+    """
+
+    context: Value
+    mode: bool
+    nested: bool
+    calls: int
+    values: int
+    calls_end: int = 0
+    values_end: int = 0
+    open: bool = True
+
+
 class Ambient:
     """Autocast as a segment found it: by device type whether it is on and its dtype; ``nested`` counts the contexts
-    that it entered and did not leave.
+    that it entered and did not leave. ``inference`` are its stretches in inference mode.
     """
 
     def __init__(self) -> None:
         self.rows = {kind: autocast_of(kind) for kind in GUARDED}
         self.cache = torch.is_autocast_cache_enabled()
         self.nested = 0
+        self.inference: list[InferenceStretch] = []
 
     def row(self, kind: str) -> tuple[bool, torch.dtype]:
         """The state of a device type, as it was before anything here changed it."""

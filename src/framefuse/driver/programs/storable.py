@@ -24,7 +24,7 @@ CLASSES: tuple[type, ...] = (
 OF_STAGES: dict[str, tuple[str, ...]] = {
     "framefuse.ir.taped_calls": ("Adjoint", "Hole", "Others", "Replay", "Taped", "Vjp"),
     "framefuse.ir.wrapped_calls": (
-        "BeforeWrite", "Draw", "Named", "OnCopies", "Parts", "Plainly", "Silent", "ThroughView", "Turned",
+        "Bare", "BeforeWrite", "Draw", "Named", "OnCopies", "Parts", "Plainly", "Silent", "ThroughView", "Turned",
         "UnderAutocast",
     ),
     "framefuse.ir.derivations": ("Derived", "Packed"),

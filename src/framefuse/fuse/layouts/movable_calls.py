@@ -130,13 +130,14 @@ def _convolution(
     moved = size_of(picture, hints) + size_of(output, hints)
     decided = weight not in kept and _lies_channels_last(weight, hints)
     again = calls * moved * rate(costs.COPIED, target) if decided else 0.0  # torch turns a contiguous picture
-    if target.device == "cpu" and weight not in kept and _is_by_windows(call, picture, weight, hints):
-        each, channel = (ns * calls * _copied(picture, output, weight, hints) for ns in costs.CPU_WINDOW_COPY)
-        return Flexible(each + again if decided else channel * estimate(picture.shape[1], hints), each, (weight,))
-    more = moved * rate(_kind(call, picture, weight, target, backward or trains, hints), target)
-    each = rate(costs.CONVOLUTION_CALL, target) + max(more, 0.0)
     turned = rate(costs.WEIGHT_CALL, target) + size_of(weight, hints) * rate(costs.WEIGHT, target)
     turned = 0.0 if decided or weight in kept or not _has_layouts(weight, hints) else parts * turned
+    if target.device == "cpu" and weight not in kept and _is_by_windows(call, picture, weight, hints):
+        each, channel = (ns * calls * _copied(picture, output, weight, hints) for ns in costs.CPU_WINDOW_COPY)
+        last = each + turned
+        return Flexible(last + again if decided else channel * estimate(picture.shape[1], hints), last, (weight,))
+    more = moved * rate(_kind(call, picture, weight, target, backward or trains, hints), target)
+    each = rate(costs.CONVOLUTION_CALL, target) + max(more, 0.0)
     last = turned + calls * max(-more, 0.0)
     return Flexible(last + again if decided else calls * each, last, (weight,))
 
