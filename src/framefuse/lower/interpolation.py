@@ -13,7 +13,7 @@ from framefuse.ir.target import type_of
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 from framefuse.lower.element import Element, maximum, where
-from framefuse.lower.pooling import positive
+from framefuse.lower.pooling import averaged, positive
 from framefuse.lower.rules import Lowered, Shapes, Unsupported, rule
 
 # Scales by which kernels repeat elements, whose reciprocals float32 rounds up if at all: eager's places are exact then
@@ -189,12 +189,29 @@ def _is_weighed(lo: Lowering, input: Node, mode: Value, antialias: Value) -> boo
     return (mode, len(input.shape)) in WEIGHED
 
 
+def _area(lo: Lowering, input: Node, size: Value, scale_factor: Value) -> Lowered:
+    """Means of the windows that fall on each point."""
+    spatial = input.shape[2:]
+    if size is not None:
+        sizes = lo.shape_of(size if isinstance(size, (tuple, list)) else (size,) * len(spatial))
+        return averaged(lo, input, sizes) if len(sizes) == len(spatial) else Shapes(((*input.shape[:2], *sizes),))
+    given = scale_factor if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * len(spatial)
+    found = list[Expr]()
+    for mine, scale in zip(spatial, map(float, given), strict=True):
+        if not scale.is_integer() and 1.0 / scale not in STEPS:
+            raise Unsupported("a fractional scale")
+        found.append(mine * int(scale) if scale.is_integer() else mine // int(1.0 / scale))
+    return averaged(lo, input, positive(lo, tuple(found)))
+
+
 @rule("F.interpolate", "F.upsample")
 def interpolate(
     lo: Lowering, input: Node, size: Value = None, scale_factor: Value = None, mode: str = "nearest",
     align_corners: Value = None, recompute_scale_factor: Value = None, antialias: bool = False,
 ) -> Lowered:  # fmt: skip
     rank = len(input.shape) - 2
+    if mode == "area" and rank in (1, 2, 3):
+        return _area(lo, input, size, scale_factor)
     weighed, corners = _is_weighed(lo, input, mode, antialias), bool(align_corners)
     nearest = mode == "nearest" and input.dtype.is_float
     if size is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,11 +15,15 @@ from framefuse.ir.dtypes import INT32, INT64, UINT8
 from framefuse.ir.graph import Node, Scalar
 from framefuse.ir.numbers import Expr, expr
 from framefuse.ir.ops import ELEMENTWISE, TABLE
+from framefuse.ir.target import type_of
 from framefuse.ir.values import Value
 from framefuse.lower.binary import add, div, mul, power
 from framefuse.lower.context import Lowering, in_memory
 from framefuse.lower.reductions import mean
 from framefuse.lower.rules import Lowered, Rule, Shapes, Unsupported, register, rule
+
+# Devices on which kernels read equal windows of few elements one by one. On a CPU 2 x 2 of them were not measured.
+BY_ELEMENTS = {"cpu": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,12 +370,30 @@ def _equal_windows(lo: Lowering, input: Node, shape: Shape, rank: int) -> Node |
     if input.device == "cpu" and lo.size(size) < costs.POOLED_ROW * lo.size(count) and _is_row_major(input):
         return None
     apart = list(input.shape[:lead])
+    by_elements = _few_elements(lo, input, columns)
+    if by_elements is not None:
+        return by_elements
     for size, count in columns:
         lo.require("==", size % count, expr(0), "equal windows")
         lo.require("!=", size, expr(0), "pooling of nothing")
         apart += [count, size // count]
     aside = lo.derived(input, "aside", (input,))  # eager's gradient leads to the input, by zeros
     return mean(lo, lo.reshape(aside, tuple(apart)), tuple(range(lead + 1, len(apart), 2)), False)
+
+
+def _few_elements(lo: Lowering, input: Node, columns: Sequence[tuple[Expr, Expr]]) -> Node | None:
+    """The same on a GPU as a window whose elements a kernel reads each by itself, where they are few and as many
+    whatever the picture's size.
+    """
+    sides = tuple(lo.size(size) // lo.size(count) for size, count in columns)
+    if not BY_ELEMENTS.get(type_of(input.device), True) or math.prod(sides) > costs.POOLED_ELEMENTS:
+        return None
+    if any(size.constant is None and count.constant is not None for size, count in columns):
+        return None
+    for (size, count), side in zip(columns, sides, strict=True):
+        lo.require("==", size, count * side, "equal windows")
+    found = _average_pool(len(sides))(lo, input, sides)
+    return found if isinstance(found, Node) else None
 
 
 def _is_row_major(node: Node) -> bool:
@@ -382,18 +404,25 @@ def _is_row_major(node: Node) -> bool:
     return computed is not node and (computed.strides is None or computed.strides[-1] == ONE)
 
 
+def averaged(lo: Lowering, input: Node, sizes: Shape) -> Lowered:
+    """The last dimensions averaged to so many windows each; the library's where they are not of one size."""
+    rank = len(sizes)
+    shape = (*input.shape[: len(input.shape) - rank], *sizes)
+    if not input.dtype.is_float:
+        return Shapes((shape,))
+    if all(size == ONE for size in sizes):
+        return _whole(lo, input, rank)
+    return _equal_windows(lo, input, shape, rank) or Shapes((shape,))
+
+
 def _adaptive(rank: int, average: bool, pair: bool = False) -> Rule:
     def lowered(lo: Lowering, input: Node, output_size: Value, return_indices: bool = False) -> Lowered:
         given = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * rank
         axes = tuple(range(len(input.shape) - rank, len(input.shape)))
-        if average and all(size == 1 for size in given) and input.dtype.is_float:
-            return _whole(lo, input, rank)
         sizes = tuple(input.shape[axis] if size is None else expr(size) for axis, size in zip(axes, given, strict=True))
+        if average and all(size is None or isinstance(size, int) for size in given):
+            return averaged(lo, input, sizes)
         shape = (*input.shape[: axes[0]], *sizes)
-        if average and input.dtype.is_float and all(size is None or isinstance(size, int) for size in given):
-            equal = _equal_windows(lo, input, shape, rank)
-            if equal is not None:
-                return equal
         return Shapes((shape, shape) if pair or return_indices else (shape,))
 
     return lowered

@@ -12,7 +12,7 @@ from framefuse.api import compiled_function
 from framefuse.codegen.triton.widths import width
 from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.schedule import RunCall, RunKernel
-from framefuse.lower import interpolation
+from framefuse.lower import interpolation, pooling
 
 WINDOWS = [(3, 2, 1), (2, 2, 0), (3, 1, 1), (2, 3, 0), (4, 1, 2), (5, 2, 2), (3, 2, 0), (1, 2, 0)]
 
@@ -337,3 +337,57 @@ def test_norms_by_neighbouring_channels_are_one_kernel(size):
     for shapes in (((2, 7, 4), (3, 9, 5)), ((2, 7, 4, 3), (1, 5, 6, 3)), ((2, 6, 3, 2, 2), (1, 6, 3, 2, 5))):
         items = agree(nn.LocalResponseNorm(size, 0.3, 0.6, 1.5), *shapes, dtype=torch.float64)
         assert len(items) == 1 and isinstance(items[0], RunKernel)
+
+
+# Programs, their shapes, and whether the library computes them.
+AREAS = {
+    "half": (lambda x: F.interpolate(x, scale_factor=0.5, mode="area") + 1, [(2, 3, 16, 20), (3, 3, 16, 20)], False),
+    "two scales": (
+        lambda x: F.interpolate(x, scale_factor=(0.25, 0.5), mode="area"),
+        [(2, 3, 16, 20), (1, 3, 8, 6)],
+        False,
+    ),
+    "sizes": (lambda x: F.interpolate(x, size=(8, 10), mode="area") * 2, [(2, 3, 16, 20), (3, 3, 16, 20)], False),
+    "one": (lambda x: F.interpolate(x, size=1, mode="area") * 2, [(2, 3, 16), (3, 2, 7)], False),
+    "volume": (
+        lambda x: F.interpolate(x, scale_factor=0.5, mode="area") * 2,
+        [(2, 3, 4, 6, 2), (1, 3, 8, 6, 4)],
+        False,
+    ),
+    "a rest": (lambda x: F.interpolate(x, scale_factor=0.5, mode="area") * 2, [(2, 3, 17, 20), (1, 2, 9, 11)], True),
+    "more": (lambda x: F.interpolate(x, scale_factor=2.0, mode="area") * 2, [(2, 3, 7, 5), (1, 2, 3, 4)], True),
+    "third": (lambda x: F.interpolate(x, scale_factor=1 / 3, mode="area") * 2, [(2, 3, 9, 12), (1, 2, 8, 7)], True),
+}
+
+
+@pytest.mark.parametrize("by_elements", [False, True])
+@pytest.mark.parametrize("name", AREAS)
+def test_areas_of_one_size_are_kernels(name, by_elements, monkeypatch):
+    if by_elements:
+        monkeypatch.setattr(pooling, "BY_ELEMENTS", {})
+    function, shapes, called = AREAS[name]
+    fast = framefuse.compile(function)
+    for shape in (*shapes, *shapes):
+        for last in (False, True):
+            x = torch.randn(shape)
+            x = x.to(memory_format=torch.channels_last) if last and len(shape) == 4 else x
+            mine, theirs = (x.clone().requires_grad_() for _ in range(2))
+            found, expected = fast(mine), function(theirs)
+            torch.testing.assert_close(found, expected)
+            assert found.stride() == expected.stride()
+            towards = torch.randn_like(expected)
+            found.backward(towards)
+            expected.backward(towards)
+            torch.testing.assert_close(mine.grad, theirs.grad)
+    items = compiled_function(fast).products[0].stages.code.schedule.items
+    assert any(isinstance(item, RunCall) for item in items) == called
+
+
+def test_areas_follow_the_size_of_a_picture(monkeypatch):
+    monkeypatch.setattr(pooling, "BY_ELEMENTS", {})
+    fast = framefuse.compile(lambda x: F.interpolate(x, scale_factor=0.5, mode="area") + 1)
+    for sides in ((16, 20), (16, 20), (32, 8), (64, 24), (30, 10)):
+        x = torch.randn(2, 3, *sides)
+        torch.testing.assert_close(fast(x), F.interpolate(x, scale_factor=0.5, mode="area") + 1)
+    (product,) = compiled_function(fast).products
+    assert not any(isinstance(item, RunCall) for item in product.stages.code.schedule.items)
