@@ -3,6 +3,7 @@
 import pytest
 import torch
 from tests.gpu.test_programs import DEVICE, checked, close, pytestmark  # noqa: F401
+from torch.nn import functional as F
 
 import framefuse
 from framefuse.ir.schedule import RunKernel
@@ -55,3 +56,24 @@ def test_gradients_beside_losses(name):
             if one is not None:
                 close(one, other)
     checked(fast, 2)
+
+
+# Norms before what reduces or reads other rows than theirs: the mean is found with the deviation.
+MOMENTS = {
+    "largest channel": lambda x: F.instance_norm(x * 2).amax(1),
+    "logsumexp of channels": lambda x: torch.logsumexp(x + F.hardswish(F.group_norm(x, 4).tanh()), 1),
+    "smallest of groups": lambda x: F.group_norm(x, 4).amin(1, keepdim=True) * 2,
+}
+
+
+@pytest.mark.parametrize("name", MOMENTS)
+def test_a_norm_before_another_reduction_reads_its_rows_once_more(name):
+    function = MOMENTS[name]
+    fast = framefuse.compile(function)
+    for row in range(5):
+        x = torch.randn(3 + row // 2, 8, 9, 10 + row, device=DEVICE) * 3 + 1
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x), function(x), rtol=1e-4, atol=1e-4)
+    for product in checked(fast, 2):
+        kernels = [item.kernel for item in product.stages.code.schedule.items if isinstance(item, RunKernel)]
+        assert len([kernel for kernel in kernels if "total" not in kernel.title]) == 2

@@ -17,6 +17,7 @@ from framefuse.fuse.graph.folded_scales import with_folded_scales
 from framefuse.fuse.graph.grown_cats import with_grown_cats
 from framefuse.fuse.graph.interleaved import with_interleaved_parts
 from framefuse.fuse.graph.joins import with_pieces
+from framefuse.fuse.graph.long_softmaxes import with_parts_of_softmaxes
 from framefuse.fuse.graph.named_sizes import with_named_sizes
 from framefuse.fuse.graph.norms import with_own_norms
 from framefuse.fuse.graph.packed_weights import with_packed_weights
@@ -79,6 +80,7 @@ PASSES = (
     Pass("short runs", GRAPH, without_short_runs),
     Pass("single copies", GRAPH, _alone(with_single_copies)),
     Pass("row sums", GRAPH, with_row_sums),
+    Pass("parts of softmaxes", GRAPH, with_parts_of_softmaxes),
     Pass("grown cats", GRAPH, with_grown_cats),
     Pass("own sums", GRAPH, _alone(with_own_sums)),
     Pass("parts", GRAPH, _alone(with_parts)),

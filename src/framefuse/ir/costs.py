@@ -126,7 +126,8 @@ GPU_FEW_OF_TWO = 1 << 16
 GPU_LONG_ROW = 1 << 17
 GPU_FEW_LONG_ROWS, GPU_FEW_LONG_ROWS_TWICE = (4096, 1 << 20), (1024, 1 << 20)
 # The same of a softmax, whose largest element and sum are found together: the row is read twice, not three times. By
-# chunks 512 rows of 200,003 took 0.79 ms (eager 0.60); two programs keep a unit busy.
+# chunks 512 rows of 200,003 took 0.79 ms (eager 0.60); two programs keep a unit busy. Fewer rows are cut into parts
+# that are read once, so that such a row is read twice as well: counted, not measured.
 GPU_FEW_SOFTMAX_ROWS = 256, 1 << 20
 # Neighbours in memory that a row of long rows has to have together where it is written, or the reduction that its
 # elements need has a kernel of its own, and a tile with two sides writes them.
@@ -277,6 +278,8 @@ GPU_CHUNK = 2048, 256  # least elements that one program of several takes of a r
 # elements of float32, int64 and bfloat16, eager's time over ours 0.93, 0.98 and 1.01, with chunks of 8192 0.83, 0.80
 # and 0.91).
 GPU_CHUNK_MOST = 8192
+# Elements of which parts of a row of a softmax are multiples, so that each begins where wide loads can; chosen.
+GPU_PART = 32
 # Scans of rows that are too few to keep units busy go in segments: of the first number of elements at least, or of the
 # second where rows are neighbours; rows of so many of these, and programs for each unit.
 GPU_SEGMENT, GPU_SEGMENTS, GPU_SEGMENT_PROGRAMS = (2048, 64), 8, 16

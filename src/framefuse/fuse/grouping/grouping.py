@@ -30,6 +30,7 @@ from framefuse.fuse.grouping.repeats import Repeats
 from framefuse.fuse.grouping.work import NUMBER, Weight, points, weights
 from framefuse.fuse.setting import Setting
 from framefuse.ir import costs
+from framefuse.ir.builder import ONE
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.nested import symbols_in
 from framefuse.ir.numbers import Symbol
@@ -290,7 +291,8 @@ class Grouping:
         if target is not None and target.tiles:
             node, hints = cells[0].node, self.graph.hints
             few = [costs.GPU_FEW_ROWS]
-            if points(node.inputs[0], hints) >= costs.GPU_LONG_ROW * points(node, hints):
+            whole = max(points(node.inputs[0], hints), group.size_hint(group.domain))
+            if whole >= costs.GPU_LONG_ROW * points(node, hints):
                 few.append(few_long_rows(group, node))
         tiles = target is not None and target.tiles
         if not may_join_reduction(group, cells[0], self.orders, few, tiles, self.strides_of):
@@ -393,7 +395,7 @@ class Grouping:
                     continue
                 sibling = next((c for root, c in group.roots.items() if root.shape == node.shape), None)
                 if sibling is None:
-                    sibling = self.read_alike(node, group)
+                    sibling = self.read_alike(node, group) or self.squeezed_alike(node, group)
                 if sibling is None:
                     continue
                 alike = (TABLE[node.op].kind == "reduce") == (TABLE[sibling.node.op].kind == "reduce")
@@ -412,6 +414,21 @@ class Grouping:
             cells = self.demands.get(operand, {}).get(group, ())
             if operand.shape == node.shape and len(cells) == 1:
                 return next(iter(cells))
+        return None
+
+    def squeezed_alike(self, node: Node, group: Group) -> Cell | None:
+        """Where a kernel of a GPU stores a value that has the node's elements and dimensions of size one besides (the
+        deviation of a norm, which the kernel of its sums may keep), as a value of the node's shape.
+        """
+        target = self.setting.targets(node.device)
+        if target is None or not target.tiles:
+            return None
+        wide = [axis for axis, size in enumerate(node.shape) if size is not ONE]
+        for root, cell in group.roots.items():
+            kept = [axis for axis, size in enumerate(root.shape) if size is not ONE]
+            if wide and [root.shape[axis] for axis in kept] == [node.shape[axis] for axis in wide]:
+                index = dict(zip(wide, (cell.index[axis] for axis in kept), strict=True))
+                return Cell(root, tuple(index.get(axis, ZERO) for axis in range(len(node.shape))), ())
         return None
 
     def reductions_of(self, node: Node) -> list[Node]:

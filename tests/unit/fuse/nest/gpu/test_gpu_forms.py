@@ -9,6 +9,7 @@ from tests.unit.fuse.test_schedule import layer_norm, softmax
 from framefuse.codegen.triton.blocks import choose
 from framefuse.fuse import fuse
 from framefuse.fuse.verify import problems
+from framefuse.ir import costs
 from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.target import Target
 
@@ -37,10 +38,12 @@ def test_form(name, golden):
 
 
 def test_long_rows_that_are_few_get_kernels_of_their_own():
-    """A softmax of 2 rows: its largest values and its sums in two stages each, so that the whole GPU works on them."""
+    """A softmax of 2 rows: parts of these, on which the whole GPU works, what rows come to, and the elements."""
     b = Builder()
     schedule = fuse(b.graph(softmax(b, b.input((2, 1 << 22)))), targets=lambda device: GPU)
-    assert [kernel.title.rpartition("_")[2] for kernel in kernels(schedule)].count("chunks") == 2
+    parts, rows, _ = kernels(schedule)
+    assert parts.title.startswith("amax_sum") and rows.title.startswith("amax_sum")
+    assert parts.extent.constant == 2 * (1 << 22) // costs.GPU_CHUNK_MOST
 
 
 def sides(schedule):
