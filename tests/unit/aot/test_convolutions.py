@@ -295,3 +295,18 @@ def test_windows_of_integers_are_refused_at_their_line(tmp_path):
     x = torch.ones(1, 3, 5, 5, dtype=torch.int64)
     with pytest.raises(framefuse.UserError, match=r"test_convolutions\.py:\d+ in (?s:.*)conv2d of int64"):
         framefuse.export(lambda x: F.conv2d(x, w), (x,), tmp_path / "refused.so")
+
+
+def test_volumes_in_batches_of_one_and_more(tmp_path):
+    forward, back = torch.nn.Conv3d(2, 4, 3, padding=1), torch.nn.ConvTranspose3d(4, 2, 2, 2)
+
+    def f(x):
+        return back(forward(x))
+
+    path = tmp_path / "volumes.so"
+    with torch.no_grad():
+        framefuse.export(f, (torch.randn(2, 2, 4, 5, 6),), path)
+        program = framefuse.load(path)
+        for sizes in ((2, 2, 4, 5, 6), (1, 2, 5, 4, 3), (3, 2, 1, 4, 1)):
+            x = torch.randn(sizes)
+            torch.testing.assert_close(program(x), f(x), rtol=1e-4, atol=1e-5)

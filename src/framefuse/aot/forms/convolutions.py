@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -12,6 +13,11 @@ from framefuse.ir.values import Function, Value
 def _each(value: Value, rank: int) -> list[Value]:
     values = list(value) if isinstance(value, (tuple, list)) else [value]
     return values * rank if len(values) == 1 else values
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    """Row by row, whether it lies so or not: to ask would tell a batch of one from others."""
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 @form(F.conv3d)
@@ -39,14 +45,14 @@ def conv3d(
     for tap in range(taps):
         start = tap * holes[0]
         layers = input[:, :, start : start + (deep - 1) * strides[0] + 1 : strides[0]]
-        pictures = layers.transpose(1, 2).reshape(-1, input.shape[1], input.shape[3], input.shape[4])
+        pictures = _copied(layers.transpose(1, 2)).flatten(0, 1)
         part = F.conv2d(pictures, weight[:, :, tap].contiguous(), None, strides[1:], around, holes[1:], groups)
         total = part if total is None else total + part
     assert total is not None
     if bias is not None:
         total = total + bias.reshape(1, -1, 1, 1)
-    result = total.reshape(input.shape[0], -1, weight.shape[0], total.shape[2], total.shape[3]).transpose(1, 2)
-    return (result.squeeze(0) if alone else result).contiguous()
+    result = total.unflatten(0, (input.shape[0], deep)).transpose(1, 2)
+    return _copied(result.squeeze(0) if alone else result)
 
 
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: conv3d}
