@@ -88,16 +88,22 @@ def _kept(x):
     return linear.kept * 1
 
 
-WHOLE: dict[str, Callable[..., Any]] = {
-    "decorated": _decorated, "middle": _middle, "views": _views, "alone": _alone, "writes": _writes,
-    "trained_behind": _trained_behind, "nested": _nested, "generator": _generator, "raised": _raised, "kept": _kept,
-}  # fmt: skip
-
-
 def _view_of_outside(x):
     with torch.inference_mode():
         part = x[1:]
     return part
+
+
+def _detached_out(x):
+    with torch.inference_mode():
+        return x.detach(), x
+
+
+WHOLE: dict[str, Callable[..., Any]] = {
+    "decorated": _decorated, "middle": _middle, "views": _views, "alone": _alone, "writes": _writes,
+    "trained_behind": _trained_behind, "nested": _nested, "generator": _generator, "raised": _raised, "kept": _kept,
+    "view_of_outside": _view_of_outside, "detached_out": _detached_out,
+}  # fmt: skip
 
 
 def _view_used_behind(x):
@@ -128,8 +134,25 @@ def _off_inside(x):
     return y, z
 
 
+def _views_of_outside(x):
+    with torch.inference_mode():
+        part, whole = x[1:], x.view(-1)
+        turned = linear.weight.t()
+    return part, whole, turned
+
+
+def test_autograd_knows_where_a_view_was_made() -> None:
+    fast = framefuse.compile(_views_of_outside, fullgraph=True)
+    for number in range(4):
+        for part in fast(draw(number, 4, 3).requires_grad_()):
+            with pytest.raises(RuntimeError, match="created in inference mode"):
+                part.add_(1)
+    state = compiled_function(fast)
+    assert state is not None and state.dispatch.hits == 3
+
+
 DIVIDED: dict[str, Callable[..., Any]] = {
-    "view_of_outside": _view_of_outside, "view_used_behind": _view_used_behind, "detached": _detached,
+    "view_used_behind": _view_used_behind, "detached": _detached,
     "branch": _branch, "off_inside": _off_inside,
 }  # fmt: skip
 

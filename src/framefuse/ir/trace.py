@@ -61,7 +61,8 @@ class Call:
     result is the operand's own object in new sizes. ``warns``: it warned, which is an effect of the trace.
     ``counts`` are how often each of ``written`` counted a version, where the table of torch's functions has no say.
     ``region`` numbers the checkpoint it was made in, 0 for none: what it gives is computed again for gradients,
-    or saved where the number is below zero.
+    or saved where the number is below zero. ``inference``: a view of a tensor that autograd knows, made in an inference
+    mode of the program's own.
     """
 
     target: Value
@@ -79,6 +80,7 @@ class Call:
     warns: bool = False
     region: int = 0
     counts: tuple[int, ...] = ()
+    inference: bool = False
 
     @property
     def reads_tensors(self) -> bool:

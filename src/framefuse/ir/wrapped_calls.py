@@ -74,18 +74,24 @@ class BeforeWrite:
 
 
 @dataclass(frozen=True, slots=True)
-class Bare:
-    """A tensor of inference mode in the memory of one that autograd knows."""
+class InInference:
+    """A call in inference mode, which autograd keeps of the views that it makes."""
 
-    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+    target: Callable[..., Value]
+
+    def __call__(self, *args: Value, **kwargs: Value) -> Value:
         guard = torch._C._InferenceMode(True)
         guard.__enter__()
         try:
-            bare: Value = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-            made: torch.Tensor = bare.set_(tensor)
-            return made
+            return self.target(*args, **kwargs)
         finally:
             guard.__exit__(None, None, None)
+
+
+def bare(tensor: torch.Tensor) -> Value:
+    """In inference mode: a tensor of that in the memory of one that autograd knows."""
+    made: Value = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    return made.set_(tensor)
 
 
 @dataclass(frozen=True, slots=True)

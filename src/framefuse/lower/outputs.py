@@ -18,7 +18,7 @@ from framefuse.ir.strides import dense_order, shown_order, unclear
 from framefuse.ir.torch_calls import TABLE as CALLS
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, refs
 from framefuse.ir.values import Value
-from framefuse.ir.wrapped_calls import Bare, BeforeWrite, Named, Plainly, ThroughView, Turned
+from framefuse.ir.wrapped_calls import BeforeWrite, InInference, Named, Plainly, ThroughView, Turned, bare
 from framefuse.lower.context import Lowering
 from framefuse.lower.gradients import Gradients, peel
 from framefuse.lower.own_memory import Copies, computed
@@ -280,6 +280,8 @@ class Outputs:
             target = BeforeWrite(target)
         if self._is_turned(value):
             target = Turned(getattr(torch.Tensor, f"{name}_"))
+        if definition.call.inference:
+            target = InInference(target)
         self.late.append(Late(target, name, args, kwargs, (result,), grad, self._carries(value)))
 
     def _is_fragile(self, value: int) -> bool:
@@ -309,15 +311,15 @@ class Outputs:
         if not meta.plain:
             fact = "A lazy conjugate or negative that is no view of its operands"
             raise Stop(reason("tensor-kind", fact, self.definer[value].call.line))
-        shown, bare = meta.view and not meta.bare, self._is_made_bare(value)
-        number = self._hidden() if shown or bare else value
+        shown, apart = meta.view and not meta.bare, self._is_made_bare(value)
+        number = self._hidden() if shown or apart else value
         top = replace(self._top(value), value=number, requires_grad=self._carries(value))
         node = computed(top.node)
         self._settle_order(value, top.node, node is self.definer[value].own)
         self.found[number] = replace(top, version=self.trace.versions.get(value, 0))
-        if bare:
+        if apart:
             self.late_values.add(value)
-            self.late.append(Late(Bare(), "bare", (Ref(number),), {}, ((value, ()),)))
+            self.late.append(Late(InInference(bare), "bare", (Ref(number),), {}, ((value, ()),)))
         elif shown:
             grad = self.definer[value].call.grad_enabled
             args = (Ref(number), Ref(number))
@@ -347,7 +349,7 @@ class Outputs:
         if place is not None:
             self.found[value] = Output(value, self._input_node(value), order or rows, place)
         elif meta.plain and self._bases(value) and (self._shared(value) or order is None):
-            if self._is_made_bare(value):
+            if self._is_made_bare(value) or self.definer[value].call.inference:
                 fact = "A part of a tensor of inference mode that no view gives"
                 raise Stop(reason("tensor-kind", fact, self.definer[value].call.line))
             self.found[value] = Output(value, self._tensor(value), rows)

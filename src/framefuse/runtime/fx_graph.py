@@ -131,7 +131,8 @@ class _Writer:
         outputs = tuple(dict.fromkeys(_tensors(self.trace)))
         for call in self.trace.calls:
             made = outputs if not self.trace.assumptions.state.inference_mode else ()
-            if any(self.trace.metas[value].bare and value in made for value in refs(call.result)):
+            bare = any(self.trace.metas[value].bare and value in made for value in refs(call.result))
+            if bare or call.inference:
                 raise Stop(reason("no-fx-form", f"{call.name} gives a tensor of inference mode.", call.line))
         self.graph.output(tuple(self.nodes[value] for value in outputs))
         module = torch.fx.GraphModule(torch.nn.Module(), self.graph)

@@ -7,6 +7,7 @@ within learns that: the next one breaks where the mode is entered and left.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 
@@ -62,7 +63,8 @@ def _exit(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> 
 
 def settle(recorder: Recorder, inputs: Iterable[int], leaving: Iterable[int]) -> None:
     """Ends the recording where a stretch in inference mode is open, or where a tensor that autograd knows and that was
-    made within, a view of one from outside, is met behind it: autograd keeps of it in which mode it was made.
+    made within, a view of one from outside, is read behind it: autograd keeps of it in which mode it was made. Calls
+    that give such views to the caller are marked.
     """
     stretches = recorder.ambient.inference
     if not stretches:
@@ -78,8 +80,12 @@ def settle(recorder: Recorder, inputs: Iterable[int], leaving: Iterable[int]) ->
     )
     if any(stretch.open for stretch in stretches):
         recorder.kill("snapshot", "inference mode, which is to be left behind it")
-    elif not known.isdisjoint(leaving) or not known.isdisjoint(behind):
+    elif not known.isdisjoint(behind):
         recorder.kill("snapshot", "a view that was made in inference mode of a tensor outside of it")
+    elif not known.isdisjoint(leaving):
+        for number, call in enumerate(recorder.calls):
+            if not known.isdisjoint(refs(call.result)):
+                recorder.calls[number] = replace(call, inference=True)
 
 
 def learn(machine: Machine) -> None:

@@ -24,8 +24,8 @@ CLASSES: tuple[type, ...] = (
 OF_STAGES: dict[str, tuple[str, ...]] = {
     "framefuse.ir.taped_calls": ("Adjoint", "Hole", "Others", "Replay", "Taped", "Vjp"),
     "framefuse.ir.wrapped_calls": (
-        "Bare", "BeforeWrite", "Draw", "Named", "OnCopies", "Parts", "Plainly", "Silent", "ThroughView", "Turned",
-        "UnderAutocast",
+        "BeforeWrite", "Draw", "InInference", "Named", "OnCopies", "Parts", "Plainly", "Silent", "ThroughView",
+        "Turned", "UnderAutocast",
     ),
     "framefuse.ir.derivations": ("Derived", "Packed"),
     "framefuse.ir.dropout_masks": ("DropoutMask", "Dropped"),
