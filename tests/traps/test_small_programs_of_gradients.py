@@ -1050,6 +1050,32 @@ def a_mark_counts_as_a_write(x, y):
     return Dirties.apply(made), made._version, Dirties.apply(y) is y, y._version
 
 
+@ROWS.case(lambda i: (draw(i, 2, 3, grad=True),), grad=True)
+def what_is_saved_counts_as_many_writes(x):
+    positions = torch.tensor([[0, 1, 2], [3, 0, 1]])
+    made = torch.zeros(4, 3)
+    made.scatter_(0, positions, x)
+    made.scatter_add_(0, positions, x)
+    made.scatter_reduce_(0, positions, x, "amax")
+    product = torch.ones(4, 3).add_(1).scatter_reduce_(0, positions, x, "prod")
+    least = torch.ones(4, 3).add_(1).mul_(2).scatter_reduce_(0, positions, x, "amin", include_self=False)
+    return made, made._version, product, product._version, least, least._version
+
+
+@ROWS.case(lambda i: (draw(i, 3, 2, grad=True),), grad=True)
+def aliases_of_data_are_written(x):
+    made = x.exp()
+    made.data.detach().t().detach().sub_(1)
+    return made
+
+
+@ROWS.case(lambda i: (draw(i, 3, 2, grad=True),), grad=True)
+def a_part_of_an_alias_of_data_is_written(x):
+    made = x.sigmoid()
+    made.data.detach().view(-1)[0] = 5
+    return made
+
+
 @ROWS.parametrize()
 def test_gradients_are_eagers(trap: Trap) -> None:
     hold(trap)

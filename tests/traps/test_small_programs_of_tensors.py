@@ -577,6 +577,25 @@ def copies_that_count_from_where_memory_begins(x, part):
     )
 
 
+@ROWS.case(lambda i: (draw(i, 3),))
+def numbers_of_numpy_say_the_dtype(x):
+    two, one, half = np.float64(2), np.int32(1), np.float16(0.5)
+    return (
+        torch.tensor(two),
+        torch.tensor([one]),
+        torch.tensor([2, two]),
+        torch.tensor(((half,),)),
+        torch.tensor([half, two]),
+        torch.tensor([two], dtype=torch.int64),
+        torch.as_tensor([two]),
+        torch.asarray([one]),
+        x.new_tensor([two]),
+        torch.Tensor([two]),
+        torch.full((2,), two),
+        x * 2,
+    )
+
+
 @ROWS.parametrize()
 def test_tensors_are_eagers(trap: Trap) -> None:
     hold(trap)

@@ -26,12 +26,14 @@ class OnCopies:
     """Runs an in-place call on copies of the operands that it writes: returns its result, then each copy.
 
     ``places`` are the written operands: a position in ``args``, or a name in ``kwargs``. Strides are kept. Those
-    ``spared`` are written themselves: nobody else has them.
+    ``spared`` are written themselves: nobody else has them. ``counts`` says where the counts of writes begin, if not
+    at none: what the call saves of its result for autograd remembers eager's count.
     """
 
     target: Callable[..., Value]
     places: tuple[int | str, ...]
     spared: tuple[int | str, ...] = ()
+    counts: tuple[int, ...] = ()
     writes: ClassVar[bool] = True  # its results count writes
 
     def __call__(self, *args: Value, **kwargs: Value) -> tuple[Value, ...]:
@@ -41,6 +43,8 @@ class OnCopies:
             value = holder[place] if place in self.spared else holder[place].clone()
             copies.append(value)
             holder[place] = value
+        if self.counts and not torch.is_inference_mode_enabled():
+            torch._C._autograd._unsafe_set_version_counter(tuple(copies), self.counts)
         result = self.target(*positional, **named)
         return (result, *copies)
 

@@ -32,8 +32,7 @@ class Lasting:
         self.along = trace.autograd.along if trace.autograd is not None else {}
         given = {trace.metas[entry.value].storage for entry in trace.assumptions.inputs}
         self.kept = {storage for holder in self.holders for storage in holder.storages} - given
-        apart = [(value, call) for call in trace.calls if call.name == "data" for value in refs(call.result)]
-        self.unseen = {trace.metas[value].family: call for value, call in apart}  # count writes by themselves
+        self.unseen = dict(self._unseen())
         self.evaluated = list(self._evaluated())
         self.starts: list[int] = []  # of each call: how many nodes there were before
         self.found: set[Node] = set()
@@ -71,6 +70,20 @@ class Lasting:
         earlier = [number for call in self.trace.calls[:index] for number in (*refs(call.result), *call.written)]
         holders = [self.holders[self.along[number]] for number in earlier if number in self.along]
         return self.unseen[meta.family] if any(meta.storage in holder.storages for holder in holders) else None
+
+    def _unseen(self) -> Iterator[tuple[int, Call]]:
+        """The families whose writes are not counted for the tensor that is their base, with the ``.data`` that made
+        them: what that gave, and what is an alias of such a tensor.
+        """
+        metas, found = self.trace.metas, dict[int, Call]()
+        for call in self.trace.calls:
+            for value in refs(call.result) if not call.written else ():
+                alike = [metas[each] for each in refs(call.args) if metas[each].storage == metas[value].storage]
+                origins = [found[each.family] for each in alike if each.family in found]
+                origin = call if call.name == "data" else next(iter(origins), None)
+                if origin is not None and metas[value].family not in found:
+                    found[metas[value].family] = origin
+                    yield metas[value].family, origin
 
     def updated(self, call: Call, value: int, index: int) -> None:
         """Raises Stop where call number ``index`` updates running statistics that backward of an earlier call reads."""

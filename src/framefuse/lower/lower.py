@@ -412,7 +412,7 @@ class _Lowerer:
         if getattr(target, "finishes", False):
             self._finish(index, call, written)
             return
-        copies = OnCopies(target, self._places(call, written))
+        copies = OnCopies(target, self._places(call, written), counts=self.values.counted_before(written))
         counted = call.counts or [getattr(target, "counts", counts(call.target, call.name))] * len(written)
         metas = [self.trace.metas[value] for value in (*(value for _, value in fresh), *written)]
         paths = [*((0, *path) for path, _ in fresh), *((1 + place,) for place in range(len(written)))]

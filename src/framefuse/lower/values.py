@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from framefuse.errors import Stop
 from framefuse.ir.builder import Unprovable
@@ -34,6 +34,7 @@ class Values:
         self.written: dict[int, int] = {}
         self.tracked: dict[int, int] = {}
         self.last_write: dict[int, int] = {}  # by storage: the number of the last call that counted a write
+        self.counted: Counter[int] = Counter()  # by storage, up to where the trace is lowered
         self.last_use = _last_uses(trace)
         self.sets: dict[int, AliasSet] = {}
         self.writes = Counter(trace.metas[value].storage for call in trace.calls for value in call.written)
@@ -85,12 +86,20 @@ class Values:
         self.contents[value] = node
         if counted:
             self.last_write[meta.storage] = index
+            self.counted[meta.storage] += counted
         if shared.root in self.inputs:
             self.written[shared.root] = self.written.get(shared.root, 0) + counted
             if tracked and meta.family == self.trace.metas[shared.root].family:
                 self.tracked[shared.root] = 0
             elif shared.root in self.tracked:
                 self.tracked[shared.root] += counted
+
+    def counted_before(self, written: Sequence[int]) -> tuple[int, ...]:
+        """How often eager has counted writes of these values so far; nothing where it has of none, or of an input."""
+        storages = [self.trace.metas[value].storage for value in written]
+        own = not any(self.sets[storage].root in self.inputs for storage in storages if storage in self.sets)
+        counts = tuple(self.counted[storage] for storage in storages)
+        return counts if own and any(counts) else ()
 
     def _whole(self, shared: AliasSet, path: Path, family: int, node: Node, line: Line | None) -> Node:
         """The contents of the root with ``node`` where the path leads."""

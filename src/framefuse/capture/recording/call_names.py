@@ -7,6 +7,8 @@ import types
 import torch
 
 from framefuse.ir import torch_calls
+from framefuse.ir.containers import elements
+from framefuse.ir.numpy_numbers import is_numpy_number
 from framefuse.ir.own_class import is_a
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.trace import Call
@@ -22,8 +24,21 @@ TORCH_NAMESPACES = frozenset((
 NUMPYS = {"axis": "dim", "keepdims": "keepdim"}
 OWN = frozenset(("segment_reduce", "_segment_reduce", "quantize_per_channel", "fake_quantize_per_channel_affine"))
 IN_C = frozenset((types.BuiltinFunctionType, types.MethodDescriptorType))
+# What makes a tensor of the dtype of NumPy's numbers among its data: how many positions there are up to the data.
+TYPED = {"tensor": 1, "as_tensor": 1, "asarray": 1, "new_tensor": 2}
 
 KEPT = "kept "  # begins the names of users' functions that are one call
+
+
+def typed_by_numbers(name: str, args: Arguments, kwargs: Keywords) -> bool:
+    """Whether NumPy's numbers say of what dtype a result is; those of Python's classes follow torch's default."""
+    if name not in TYPED or len(args) > TYPED[name] or kwargs.get("dtype") is not None:
+        return False
+    return _has_numpys((*args, *kwargs.values()))
+
+
+def _has_numpys(value: Value) -> bool:
+    return any(map(_has_numpys, elements(value))) if is_a(value, (tuple, list)) else is_numpy_number(value)
 
 
 def call_name(function: Value) -> str:

@@ -491,6 +491,8 @@ class Recorder:
                 return
             if counts and TABLE[name].data in COUNTING:
                 self.sizes.counting.update(range(first, len(self.metas)))
+            if call_names.typed_by_numbers(name, args, kwargs):
+                prepared.named["dtype"] = out.dtype
             places = [meta.device for meta in self.metas[first:]]
             devices.by_type(self.sources, name, (*args, *kwargs.values()), operands, places)
             if result is NO_TENSOR and not written and not (TABLE[name].generator or TABLE[name].checks):
