@@ -1076,6 +1076,20 @@ def a_part_of_an_alias_of_data_is_written(x):
     return made
 
 
+@ROWS.case(lambda i: (draw(i, 2, 3, 4, 5, grad=True),), grad=True)
+def two_copies_in_one_order(x):
+    x = x * 2
+    with torch.no_grad():
+        seen = x[0, 0].t().contiguous()
+    turned = x[0, 0].t().contiguous()
+    kept = x.detach().to(memory_format=torch.channels_last)
+    wide, contiguous = (x.to(memory_format=torch.channels_last) for _ in range(2))
+    before = seen[0, 0].item(), kept[0, 0, 0, 0].item()
+    seen.zero_()
+    kept.zero_()
+    return turned, wide, contiguous, seen, kept, turned is seen, wide is kept, before
+
+
 @ROWS.parametrize()
 def test_gradients_are_eagers(trap: Trap) -> None:
     hold(trap)

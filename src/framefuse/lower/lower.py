@@ -40,7 +40,7 @@ from framefuse.lower.library_calls import LibraryCalls
 from framefuse.lower.outputs import Definition, Outputs
 from framefuse.lower.overlaps import overlaps
 from framefuse.lower.own_gradients import with_own_gradient
-from framefuse.lower.own_memory import computed
+from framefuse.lower.own_memory import computed, copying
 from framefuse.lower.probed_shapes import Probes, probed
 from framefuse.lower.rules import OVERLOADS, Lowered, Shapes, Unsupported, find, follow, only_shapes, shapes_of
 from framefuse.lower.values import KEPT, Values
@@ -191,7 +191,7 @@ class _Lowerer:
         if nodes is None:
             nodes = self._by_library(call, fresh)
         elif self.gradients.on and len(fresh) == 1 and self._is_copy(call, fresh[0][1], nodes[0]):
-            (copy,) = self._by_library(call, fresh, [nodes[0].shape])
+            (copy,) = self._by_library(copying(call), fresh, [nodes[0].shape])
             nodes = (self.builder.derived(self.builder.detach(copy), KEPT, nodes),)
         for (path, value), node in zip(fresh, nodes, strict=True):
             self._define(call, path, value, node)

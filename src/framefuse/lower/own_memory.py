@@ -30,6 +30,18 @@ def computed(node: Node) -> Node:
     return node
 
 
+def copying(call: Call) -> Call:
+    """A call that copied as one that copies whatever it is given: kernels may have put the operand into the order that
+    is asked for, as the memory of another tensor that leaves.
+    """
+    if call.name == "to" and "memory_format" in call.kwargs and len(call.args) < 3:
+        return replace(call, kwargs={**call.kwargs, "copy": True})
+    if call.name != "contiguous":
+        return call
+    wanted = (*call.args[1:], *call.kwargs.values()) or (torch.contiguous_format,)
+    return replace(call, target=torch.clone, name="clone", args=call.args[:1], kwargs={"memory_format": wanted[0]})
+
+
 class Copies:
     """The tensors that were given out. ``given`` says in which order the dimensions of each lie."""
 
