@@ -52,6 +52,11 @@ class PlanProgram:
     def run(self, registers: tuple[Any, ...], numbers: tuple[int, ...]) -> Any:
         """Runs it without guards (for tests); raises :class:`Declined` when the call has to run eagerly."""
 
+    def replace_kernel(self, old: int, better: int, holder: object) -> int:
+        """How many steps that ran the code at address ``old`` run that at ``better`` from now on, which lives as long
+        as ``holder``; that of ``old`` must live as long as the plan, since a run may be in it.
+        """
+
     def steps(self, inputs: tuple[Any, ...], state: bytes) -> tuple[Any, ...]:
         """Runs the steps of the plan's region on these inputs, in a frame of their own, and gives its outs; ``state``
         are all numbers, as ``Region.captures`` was given them. Raises :class:`Declined`, or what a call raises.

@@ -46,12 +46,14 @@ class Specialisation:
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where code will live: the ``device`` of torch, what loads a binary there (None: it is not loaded), and whether
-    files of it are kept in the user's cache folder for later processes.
+    files of it are kept in the user's cache folder for later processes. ``quick``: code is wanted soon rather than
+    good, of a compiler that can do so.
     """
 
     device: str
     load: Load | None = field(default=None, compare=False)
     keep: bool = False
+    quick: bool = False
 
 
 @dataclass(frozen=True, slots=True)

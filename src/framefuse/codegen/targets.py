@@ -102,7 +102,7 @@ def code_file(kernel: Kernel, compiled: KernelCode | None) -> tuple[str, Callabl
 
 
 def _llvm(kernel: Kernel, special: Specialisation, place: Place) -> NativeCode:
-    return llvm.compile_kernel(kernel, place.keep)
+    return llvm.compile_kernel(kernel, place.keep, place.quick)
 
 
 def _nothing() -> str | None:

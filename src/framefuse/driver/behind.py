@@ -7,7 +7,8 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from framefuse.driver.programs import later
 
@@ -38,6 +39,7 @@ class Behind:
         self._go.set()
         self._forks = 0
         self._ending = False
+        self._hurried = False
         self._turns: tuple[float, float] | None = None  # Python's interval before a job, and while there is one
 
     def put(self, job: Job) -> bool:
@@ -71,6 +73,20 @@ class Behind:
     def here(self) -> bool:
         """Whether this is the thread that compiles behind calls."""
         return threading.current_thread() is self._thread
+
+    @contextmanager
+    def hurry(self) -> Iterator[None]:
+        """What a job compiles within is wanted soon, as calls run eagerly meanwhile."""
+        self._hurried = True
+        try:
+            yield
+        finally:
+            self._hurried = False
+
+    @property
+    def hurried(self) -> bool:
+        """Whether code is wanted soon rather than good, where this is asked."""
+        return self._hurried and self.here
 
     @property
     def ending(self) -> bool:

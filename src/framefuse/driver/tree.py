@@ -14,7 +14,7 @@ import torch
 from framefuse import _native
 from framefuse.capture.entry import Segment
 from framefuse.capture.program.sharded_optimizers import LocalStep
-from framefuse.driver import behind, own_backwards
+from framefuse.driver import behind, own_backwards, tiers
 from framefuse.driver.ambient import as_recorded
 from framefuse.driver.calls import Call, call_of
 from framefuse.driver.faults import report_bug
@@ -166,6 +166,8 @@ class _Tree:
     learnt: bool = False  # that a stage refused costs one step from the next recording on
     call: Call | None = None
     misses: dict[int, str | None] = field(default_factory=dict)  # by start: what its last trace did not hold for
+    # Programs that were compiled quickly, with their plans and places on disk.
+    hurried: list[tuple[Compilation, _native.PlanProgram, Program | None]] = field(default_factory=list)
 
     @property
     def points(self) -> ResumePoints | None:
@@ -278,14 +280,27 @@ class _Tree:
         state = self.state
         try:
             with as_recorded(segments[0].trace.assumptions.state, device) as same:
-                made = self.all(segments, known) if same else []
+                with behind.PROCESS.hurry():
+                    made = self.all(segments, known) if same else []
                 self.deliver(made, resume_dispatch_of(segments[0].start), pending)
+                if self.hurried:  # behind what other calls have no code for yet
+                    behind.PROCESS.put(self.improve)
         except Exception as error:  # a fault under the option check, or a mistake of the user's: the next call's
             pending.error = error
         finally:
             if pending.error is None and state.pending is pending:
                 state.pending = None
             pending.done.set()
+
+    def improve(self) -> None:
+        """What another thread does when code that was compiled quickly runs: better code takes its place."""
+        try:
+            for stages, plan, place in self.hurried:
+                tiers.improve(stages, plan, self.state.options)
+                if place is not None:
+                    place.keep(stages)
+        except Exception as error:  # the code that is there goes on
+            logger.debug("no better code: %s: %s", type(error).__name__, error)
 
     def deliver(self, made: Sequence[Made], start: ResumeDispatch | None, pending: Pending) -> None:
         """Adds what was made, unless all was dropped meanwhile. The lock may be held by a call that forks."""
@@ -325,6 +340,8 @@ class _Tree:
             return None
         if place is not None:
             self.keep(segment, place, stages)
+        if tiers.quick(stages):
+            self.hurried.append((stages, entry.plan, place))
         start = resume_dispatch_of(segment.start)
         return Product(stages, seconds, why=self.misses.get(id(start))), entry
 

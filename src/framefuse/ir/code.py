@@ -18,6 +18,7 @@ class NativeCode:
 
     The code at ``address`` lives as long as ``keep``. ``seconds`` by step (emit, parse, generate, load) are those of
     the call that gave it: an equal kernel compiled before takes none. ``size`` is that of the object code in bytes.
+    ``quick`` code was compiled in a hurry: better code for the same kernel can be had.
     """
 
     name: str
@@ -25,6 +26,7 @@ class NativeCode:
     seconds: Mapping[str, float]
     size: int
     keep: object
+    quick: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,7 @@ typedef struct {
 struct PlanProgram {
     PyObject_HEAD
     PyObject *plan; /* strong; holds the code of the kernels */
+    PyObject *better; /* owned: a list of what keeps code that took the place of other code, or NULL */
     PyObject *held; /* strong: the plan's parts, from which everything below borrows its Python objects */
     int32_t bound, count, arena_number;
     bool arena_late; /* its size depends on what a step binds */

@@ -41,6 +41,7 @@ static int plan_traverse(PlanProgram *plan, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(plan));
     Py_VISIT(plan->plan);
     Py_VISIT(plan->held);
+    Py_VISIT(plan->better);
     Py_VISIT(plan->kept);
     int status = plan->region ? region_traverse(plan->region, visit, arg) : 0;
     if (status)
@@ -62,6 +63,7 @@ static int plan_clear(PlanProgram *plan)
         region_clear(plan->region);
     Py_CLEAR(plan->plan);
     Py_CLEAR(plan->held);
+    Py_CLEAR(plan->better);
     Py_CLEAR(plan->declined);
     return 0;
 }
@@ -102,6 +104,25 @@ static PyObject *plan_run_py(PlanProgram *plan, PyObject *args)
     return answer == RUN_DECLINED ? NULL : result;
 }
 
+/* A step reads its kernel once, so it runs the one or the other; both stay where they are as long as the plan. */
+static PyObject *plan_replace_kernel(PlanProgram *plan, PyObject *args)
+{
+    unsigned long long old, better;
+    PyObject *holder;
+    if (!PyArg_ParseTuple(args, "KKO", &old, &better, &holder) || (!plan->better && !(plan->better = PyList_New(0)))
+        || PyList_Append(plan->better, holder) < 0)
+        return NULL;
+    long replaced = 0;
+    for (int32_t i = 0; i < plan->step_count; i++) {
+        Step *step = &plan->steps[i];
+        if (step->kind != STEP_KERNEL || (uintptr_t)step->as.kernel.kernel != (uintptr_t)old)
+            continue;
+        __atomic_store_n(&step->as.kernel.kernel, (Kernel)(uintptr_t)better, __ATOMIC_RELEASE);
+        replaced++;
+    }
+    return PyLong_FromLong(replaced);
+}
+
 static PyObject *get_arena_bytes(PlanProgram *plan, void *Py_UNUSED(closure))
 {
     return PyLong_FromSize_t(plan->arena_bytes);
@@ -113,6 +134,8 @@ static PyMethodDef plan_methods[] = {
      "steps(inputs, state): runs the steps of the region on these inputs; gives its outs."},
     {"add", (PyCFunction)region_add_py, METH_VARARGS,
      "add(inputs, copied, state, replay): from now on a run like this one calls replay."},
+    {"replace_kernel", (PyCFunction)plan_replace_kernel, METH_VARARGS,
+     "replace_kernel(old, better, holder): steps that run the code at one address run that at the other from now on."},
     {NULL, NULL, 0, NULL},
 };
 static PyMemberDef plan_members[] = {

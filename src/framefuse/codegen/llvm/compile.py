@@ -21,7 +21,7 @@ from framefuse.ir.loops import Kernel
 from framefuse.ir.loops.key import key_of
 
 if TYPE_CHECKING:
-    from framefuse.codegen.llvm.emitter import emit
+    from framefuse.codegen.llvm.emitter import Module, emit
     from framefuse.codegen.llvm.jit import object_code
     from framefuse.codegen.llvm.target import host
 else:
@@ -44,33 +44,50 @@ class Compiler:
         self._loaded: WeakValueDictionary[Any, Code] = WeakValueDictionary()
         self._by_name: WeakValueDictionary[str, Code] = WeakValueDictionary()
         self._objects: OrderedDict[str, bytes] = OrderedDict()
+        # Code that was compiled quickly, and the text of the kernels that are still to be compiled better.
+        self._quick: WeakValueDictionary[Any, Code] = WeakValueDictionary()
+        self._emitted: dict[Any, Module] = {}
 
-    def compile(self, kernel: Kernel, keep_on_disk: bool) -> NativeCode:
+    def compile(self, kernel: Kernel, keep_on_disk: bool, quick: bool = False) -> NativeCode:
         key = key_of(kernel)
         seconds: dict[str, float] = {}
         with self._lock:
             code = self._loaded.get(key)
-            if code is None:
-                code = self._load(kernel, keep_on_disk, seconds)
-                self._loaded[key] = code
+            fast = self._quick.get(key) if code is None and quick else None
+            if code is None and fast is None:
+                code, fast = self._load(kernel, key, keep_on_disk, quick, seconds)
+        if code is None:
+            assert fast is not None
+            return NativeCode(kernel.title, fast.address, seconds, fast.size, fast, quick=True)
         return NativeCode(kernel.title, code.address, seconds, code.size, code)
 
-    def _load(self, kernel: Kernel, keep_on_disk: bool, seconds: dict[str, float]) -> Code:
+    def _load(
+        self, kernel: Kernel, key: Any, keep_on_disk: bool, quick: bool, seconds: dict[str, float]
+    ) -> tuple[Code | None, Code | None]:
+        """The code of a kernel, or else what was compiled quickly."""
         target = host()
         if not target.supported:
             raise CompilerBug(f"kernels need AVX2 with FMA and F16C, or ARM; this is {target.cpu}")
         begun = time.perf_counter()
-        module = emit(kernel, target)
+        module = self._emitted.pop(key, None) or emit(kernel, target)
         seconds["emit"] = time.perf_counter() - begun
         name = hashlib.sha256(f"{target.key}\n{NAMING}\n{module.text}".encode()).hexdigest()
         data = self._known(name, keep_on_disk)
+        if data is None and quick:
+            self._emitted[key] = module
+            name = f"{name}_quick"
+            data = object_code(_renamed(module.text, f"define i64 @{symbol(name)}("), target, seconds, quick=True)
+            (fast,) = self._linked([Object(name, tuple(sorted(module.imports)), data)], seconds)
+            self._quick[key] = fast
+            return None, fast
         if data is None:
             data = object_code(_renamed(module.text, f"define i64 @{symbol(name)}("), target, seconds)
             self.compiled += 1
             if keep_on_disk:
                 self.disk.write(name, data)
         (code,) = self._linked([Object(name, tuple(sorted(module.imports)), data)], seconds)
-        return code
+        self._loaded[key] = code
+        return code, None
 
     def kept(self, objects: Sequence[Object], uses: Iterable[tuple[str, int]]) -> list[NativeCode]:
         """The code of objects that an earlier process kept, by title and number of each use."""
@@ -118,14 +135,15 @@ PROCESS = Compiler(DiskCache())
 AFTER_FORK.append(PROCESS.after_fork)
 
 
-def compile_kernel(kernel: Kernel, keep_on_disk: bool = False) -> NativeCode:
+def compile_kernel(kernel: Kernel, keep_on_disk: bool = False, quick: bool = False) -> NativeCode:
     """Machine code for ``kernel``; equal kernels share it while one of them is held. Thread-safe.
 
-    ``keep_on_disk`` says whether object code is read from and written to the user's cache folder. Raises CompilerBug
+    ``keep_on_disk`` says whether object code is read from and written to the user's cache folder. ``quick``: code that
+    takes less time to make will do, where there is none yet; it is not written. Raises CompilerBug
     for a kernel that breaks the rules of :mod:`framefuse.ir.loops`, and on a CPU without the vector instructions that
     kernels need.
     """
-    return PROCESS.compile(kernel, keep_on_disk)
+    return PROCESS.compile(kernel, keep_on_disk, quick)
 
 
 def kept_kernels(

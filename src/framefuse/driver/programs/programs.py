@@ -118,7 +118,9 @@ def _objects(made: Compilation) -> tuple[Places, tuple[Object, ...]] | None:
         return None
     places, numbers, objects = [], dict[str, int](), list[Object]()
     for index, compiled in code.kernels.items():
-        found = object_of(compiled) if isinstance(compiled, NativeCode) else None
+        found = None
+        if isinstance(compiled, NativeCode) and not compiled.quick:  # else it is kept when it is better
+            found = object_of(compiled)
         if found is None:
             return None
         number = numbers.setdefault(found[0], len(objects))
