@@ -116,8 +116,16 @@ def _first_extreme(b: Builder, op: str, dtype: DType, left: Parts, right: Parts)
     return [b.select(take, y, x), b.select(take, at_y, at_x)]
 
 
+def _has_flag(op: str, parts: Parts) -> bool:
+    """Whether the second part is a mask of the lanes in which NaN was seen."""
+    return op in ("max", "min") and len(parts) > 1 and parts[1].elem == "i1"
+
+
 def accumulate(b: Builder, op: str, dtype: DType, parts: Parts, more: Parts, mask: Reg | None) -> Parts:
     """``parts`` with one term a lane joined, in the lanes of ``mask``."""
+    if mask is not None and _has_flag(op, parts):  # a flag is set where its lane is on: one instruction, not four
+        best, seen = joined(b, op, dtype, parts, [more[0], b.bit_and(more[1], mask)])
+        return [b.select(mask, best, parts[0]), seen]
     result = joined(b, op, dtype, parts, more)
     if mask is None:
         return result
@@ -134,6 +142,8 @@ def tree(b: Builder, op: str, dtype: DType, groups: list[Parts]) -> Parts:
 
 def folded(b: Builder, op: str, dtype: DType, parts: Parts) -> Parts:
     """The lanes made one scalar, half by half, always in the same order."""
+    if _has_flag(op, parts):  # one test of a register of masks, beside the folding of the lanes
+        return [*folded(b, op, dtype, parts[:1]), b.any_lane(parts[1])]
     while parts[0].lanes:
         halves = [[b.half_of(part, upper) for part in parts] for upper in (False, True)]
         parts = joined(b, op, dtype, *halves)

@@ -12,6 +12,7 @@ from framefuse.codegen.llvm.target import host
 from framefuse.ir.dtypes import BFLOAT16, FLOAT32, FLOAT64
 
 AVX2 = replace(host(), vector_bytes=32, masked_bytes=4, scalef=False, stores_masked=False)
+AVX512 = replace(host(), vector_bytes=64, masked_bytes=1, stores_masked=True)
 NEON = replace(host(), vector_bytes=16, masked_bytes=0, scalef=False)
 
 
@@ -37,3 +38,13 @@ def test_no_loop_carries_masks(target, dtype):
     text = emit(k.row_operation("max", dtype), target).text
     assert "phi <" in text
     assert not [line for line in text.splitlines() if "phi <" in line and "x i1>" in line]
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64], ids=str)
+@pytest.mark.parametrize("op", ["max", "min"])
+def test_registers_of_masks_are_tested_once_and_lanes_beyond_a_row_clear_the_mask_of_nans(dtype, op):
+    lines = emit(k.row_operation(op, dtype), AVX512).text.splitlines()
+    masks = f"<{64 // dtype.size} x i1>"
+    assert sum(f"bitcast {masks}" in line for line in lines) == 1
+    assert not [line for line in lines if "shufflevector" in line and "x i1>" in line]
+    assert not [line for line in lines if "select" in line and line.count(masks) == 3]
