@@ -367,6 +367,6 @@ if __name__ == "__main__":
     Items._matmul = by_library
     target = replace(targets.BACKENDS["cpu by triton"].target, library=False, products=True)
     targets.BACKENDS["cpu alone"] = replace(
-        targets.BACKENDS["cuda"], target=target, compile=compiled, lacks=lambda: None, choices=None
+        targets.BACKENDS["cuda"], target=target, compile=compiled, begin=None, lacks=lambda: None, choices=None
     )
     sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", __file__, *sys.argv[1:]]))

@@ -45,7 +45,8 @@ def for_gpu(monkeypatch):
         return replace(made, code=replace(made.code, function=1))
 
     target = replace(targets.BACKENDS["cpu by triton"].target, library=False, products=True)
-    backend = replace(targets.BACKENDS["cuda"], target=target, compile=compiled, lacks=lambda: None, choices=None)
+    own = {"compile": compiled, "begin": None, "choices": None}
+    backend = replace(targets.BACKENDS["cuda"], target=target, lacks=lambda: None, **own)
     monkeypatch.setitem(targets.BACKENDS, "cpu alone", backend)
     with fake_driver.fake_driver():
         yield

@@ -75,7 +75,7 @@ def launched() -> Iterator[FakeDriver]:
         return LaunchedCode(code, lambda aligned: (one(aligned).function, 0), 32 * code.warps)
 
     with fake_driver() as driver:
-        targets.BACKENDS["cpu by triton"] = dataclasses.replace(before, compile=compile)
+        targets.BACKENDS["cpu by triton"] = dataclasses.replace(before, compile=compile, begin=None)
         abi.FALLBACKS["stream"] = lambda index: 0
         abi.initialise(without=("stream",))
         yield driver

@@ -318,14 +318,18 @@ def test_equal_kernels_are_compiled_once(tmp_path):
     first, second = Compiler(DiskCache(tmp_path)), Compiler(DiskCache(tmp_path))
     kernel = k.row_operation("sum")
     hints = {k.ROWS: 8, k.COLS: 100}
-    made = emit(kernel, Specialisation(hints))
-    path = module._written(made, kernel, False)
-    arguments = [kind for kind, _ in module._arguments(kernel, made)]
-    codes = [first.code(made, path, arguments, REFERENCE, True, True)[0] for _ in range(2)]
+    place = Place("cuda:0")
+
+    def code(compiler, aligned):
+        one = module.emitted(kernel, Specialisation(hints, aligned=aligned), place, REFERENCE)
+        kinds = [kind for kind, _ in one.kinds]
+        return compiler.code(one.key, one.module, one.path, kinds, one.on, one.wide, True)
+
+    codes = [code(first, True)[0] for _ in range(2)]
     assert codes[0] is codes[1] and first.compiled == 1
-    again, seconds = second.code(made, path, arguments, REFERENCE, True, True)
+    again, seconds = code(second, True)
     assert second.compiled == 0 and again.binary == codes[0].binary and "compile" not in seconds
-    other, _ = second.code(made, path, arguments, REFERENCE, False, True)
+    other, _ = code(second, False)
     assert second.compiled == 1 and other is not again
 
 

@@ -367,6 +367,6 @@ def test_exponentials_of_few_long_rows_are_computed_again_and_not_kept():
         return b.cast(b.div(away, b.expand(b.reduce("sum", away, 1, keep=True), x.shape)), dtype=BFLOAT16)
 
     graph, schedule = fused(softmax, ((2, 1 << 20), BFLOAT16))
-    assert len(titles(schedule)) == 5  # two kernels for each reduction
+    assert len(titles(schedule)) == 3  # of parts, of the rows of them, and the elements
     assert not [m for m in schedule.memories if m.dtype is FLOAT32 and product(m.sizes).constant == 2 << 20]
     check(graph, schedule, torch.randn(2, 1 << 20).bfloat16(), rtol=2e-2, atol=1e-6)

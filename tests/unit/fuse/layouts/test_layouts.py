@@ -341,7 +341,8 @@ def test_convolutions_of_few_channels_stay_contiguous_on_a_gpu(weight, few):
     [
         ("conv2d", (64, 3, 3, 3), True, True), ("conv2d", (64, 8, 3, 3), True, True),
         ("conv2d", (64, 16, 3, 3), True, False), ("conv3d", (16, 3, 3, 3, 3), True, True),
-        ("conv3d", (16, 4, 3, 3, 3), True, False), ("conv_transpose2d", (3, 64, 3, 3), True, False),
+        ("conv3d", (64, 16, 3, 3, 3), True, True), ("conv3d", (64, 32, 3, 3, 3), True, False),
+        ("conv_transpose2d", (3, 64, 3, 3), True, False),
         ("conv2d", (64, 3, 3, 3), False, False), ("convolution_backward", (64, 3, 3, 3), True, True),
         ("weight's gradient", (64, 3, 3, 3), True, False),
     ],
