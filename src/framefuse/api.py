@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from framefuse import _native, logs
+from framefuse.alone import calling, is_of_torch
 from framefuse.backends import registry
 from framefuse.errors import UserError, kind_of
 from framefuse.ir.marks import WHOLE
@@ -82,6 +83,8 @@ def compile(
         return _partial_of(recompile(model.func), model)
     if not _has_bytecode(model):
         return model
+    if is_of_torch(model):
+        model = calling(model)
     return _compile(model, settings, compiler, recompile)
 
 

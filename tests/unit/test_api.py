@@ -2,13 +2,18 @@
 
 import copy
 import functools
+import inspect
 import io
 import pickle
+import re
+import warnings
 import weakref
 
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
+from torch.nn.attention.flex_attention import flex_attention
 
 import framefuse
 from framefuse.api import compiled_function
@@ -358,3 +363,46 @@ def test_a_fault_of_ours_leaves_the_call_right_and_is_logged_once(monkeypatch, c
     assert len(messages) == 1
     assert "test_api.py" in messages[0]
     assert "a slip" in messages[0]
+
+
+def offset(score, batch, head, query, key):
+    return score + (query - key) * 0.1
+
+
+@pytest.mark.parametrize(
+    ("function", "sizes", "keywords"),
+    [
+        (flex_attention, ((1, 2, 16, 8),) * 3, {"score_mod": offset}),
+        (F.normalize, ((5, 7),), {"dim": 0}),
+        (F.layer_norm, ((5, 7),), {"normalized_shape": (7,), "eps": 1e-3}),
+        (F.mse_loss, ((5, 7), (5, 7)), {"reduction": "sum"}),
+        (F.max_pool2d, ((2, 3, 8, 8),), {"kernel_size": 2}),
+        (torch.cdist, ((5, 3), (4, 3)), {}),
+    ],
+    ids=lambda part: getattr(part, "__name__", None),
+)
+def test_functions_of_torch_are_compiled_alone(function, sizes, keywords):
+    fast = framefuse.compile(function)
+    for _ in range(3):
+        given = [torch.randn(size) for size in sizes]
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # eager flex_attention says that it is slow
+            torch.testing.assert_close(fast(*given, **keywords), function(*given, **keywords))
+    state = compiled_function(fast)
+    assert state.dispatch.hits == 2 and state.function.__name__ == function.__name__
+    assert not framefuse.explain(fast).breaks and inspect.signature(fast) == inspect.signature(function)
+
+
+def test_wrong_arguments_of_a_function_of_torch_are_its_own_error():
+    with pytest.raises(TypeError) as eager:
+        F.layer_norm(torch.randn(3), sizes=(3,))
+    with pytest.raises(TypeError, match=re.escape(str(eager.value))):
+        framefuse.compile(F.layer_norm)(torch.randn(3), sizes=(3,))
+
+
+def test_what_a_decorator_of_torch_made_is_the_users():
+    @torch.no_grad()
+    def f(x):
+        return x * 2
+
+    assert compiled_function(framefuse.compile(f)).function is f

@@ -281,7 +281,7 @@ ROWS = (
         "transform",
         "a function transform",
         "{detail} transforms a function.",
-        "Apply it outside the compiled function.",
+        "Branch on no value in the function that it transforms; else that runs eagerly, inside or outside.",
         STEP,
     ),
     Row(
