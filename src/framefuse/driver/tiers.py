@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 else:
     compile_kernel = later("framefuse.driver.kernels", "compile_kernel")
 
+
 def quick(stages: Compilation) -> bool:
     """Whether better code can be had for kernels of a program."""
     return stages.code is not None and any(
