@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from framefuse import _native
@@ -91,7 +92,7 @@ def _compiled(
     begun: dict[Hashable, tuple[RunKernel, Begun]] = {}
     answers: dict[Hashable, KernelCode | Unsupported] = {}
     for key, item in wanted.items():
-        made = tried(item, lambda item=item: begin(item))  # type: ignore[misc]
+        made = tried(item, partial(begin, item))
         if isinstance(made, Unsupported):
             answers[key] = made
         else:

@@ -1,4 +1,4 @@
-"""Wraps library calls into those that plans make: pure ones of those that write, autocast's, random draws."""
+"""Wraps library calls into what plans call: pure ones of those that write, autocast's, inference mode's, random."""
 
 from __future__ import annotations
 

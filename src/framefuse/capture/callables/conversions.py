@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from typing import cast
 
 import torch
 from torch.nn import Module
@@ -54,16 +55,13 @@ def _is_there(module: Module, dtype: torch.dtype) -> bool:
     return True
 
 
-UNCHANGED: types.FunctionType = globals()["unchanged"]
-
-
 def enter_conversion(machine: Machine, args: Arguments, kwargs: Keywords, continuation: Pending | None) -> bool:
-    """Enters :func:`unchanged` in place of ``module.to(dtype)`` where that does nothing."""
+    """Enters :func:`unchanged` in place of ``module.to(dtype)``, where that does nothing."""
     if kwargs or len(args) != 2 or not is_a(args[0], Module) or type(args[1]) is not torch.dtype:
         return False
     if not machine.recorder.alive or not args[1].is_floating_point or not _is_there(*args):
         return False
-    entered = enter(UNCHANGED, args, kwargs)
+    entered = enter(cast(types.FunctionType, unchanged), args, kwargs)
     entered.continuation = continuation
     machine.push(entered)
     return True

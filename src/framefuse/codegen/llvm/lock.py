@@ -11,7 +11,6 @@ from collections.abc import Callable
 # inherits a lock held by a thread that it does not have; behind the thread that compiles, which may wait for it.
 LOCK = threading.RLock()
 
-
 # What else has to happen in a forked child.
 AFTER_FORK: list[Callable[[], None]] = []
 _held: list[threading.RLock] = []  # around a fork
