@@ -10,7 +10,7 @@ from framefuse.autodiff.registry import CALLS, DIFFERENTIABLE_FORMS, has_rules
 from framefuse.autodiff.reverse import active
 from framefuse.autodiff.tapes import STATE, hollow, refuse_sparse
 from framefuse.errors import Stop
-from framefuse.ir.builder import Unprovable, builder_over
+from framefuse.ir.builder import Unprovable, builder_for
 from framefuse.ir.dtypes import BY_NAME
 from framefuse.ir.facts import Source
 from framefuse.ir.graph import Arg, Graph, Node
@@ -74,8 +74,7 @@ class _Rebuilding:
         self.graph = graph
         self.path = path
         self.tapes = tapes
-        self.builder = builder_over(graph)
-        self.builder.nodes.clear()
+        self.builder = builder_for(graph)  # a form finds what is computed before it, never what is computed behind
         self.made: dict[Node, Node] = {}
         self.users: dict[Node, list[Node]] = {}
         self.regions: dict[Node, int] = {}  # of the new nodes
@@ -97,7 +96,7 @@ class _Rebuilding:
 
     def _keep(self, old: Node, new: Node) -> None:
         self.made[old] = new
-        self.builder.nodes.append(new)
+        self.builder.adopt((new,))
 
     def _differentiable(self, node: Node) -> None:
         inputs = tuple(self.made[operand] for operand in node.inputs)

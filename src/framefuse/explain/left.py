@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from framefuse.errors import Reason
+from framefuse.explain.break_times import dearest
+from framefuse.explain.units import duration
 from framefuse.ir.source import Line
 from framefuse.ir.stops import ROWS
 
@@ -25,14 +28,14 @@ class Left:
 
 
 def left_of(explained: Explanation) -> tuple[Left, ...]:
-    """What ran eagerly by its count, then breaks, then compiling again: the first of them."""
+    """What ran eagerly by its count, then breaks by their price, then compiling again: the first of them."""
     found = [
         Left(f"{_at(reason.line)}ran eagerly {_times(count)}: {reason.fact}", reason.advice)
         for reason, count in sorted(explained.stops, key=lambda entry: -entry[1])
     ]
     found += [
-        Left(f"{_at(reason.line)}a break: {reason.fact}", reason.advice)
-        for reason in explained.breaks
+        Left(f"{_at(reason.line)}a break{price_of(explained, reason)}: {reason.fact}", reason.advice)
+        for reason in dearest(explained.prices, explained.breaks)
         if reason.code not in MEANT
     ]
     found += [
@@ -49,6 +52,12 @@ def left_of(explained: Explanation) -> tuple[Left, ...]:
 
 def _at(line: Line | None) -> str:
     return "" if line is None else f"{line.place} "
+
+
+def price_of(explained: Explanation, why: Reason) -> str:
+    """What a break took of the call that was timed, nothing where none was."""
+    price = explained.prices.get(why)
+    return "" if price is None else f" of {duration(price.seconds)} a call"
 
 
 def _times(count: int) -> str:

@@ -18,7 +18,7 @@ from framefuse.explain.amounts import (
     touched,
     value_of,
 )
-from framefuse.explain.left import Left, left_of
+from framefuse.explain.left import Left, left_of, price_of
 from framefuse.explain.memory_curve import Curve, Part, curve
 from framefuse.explain.report import Explanation, describe
 from framefuse.explain.shares import amounts_of, settle, shares_of
@@ -271,7 +271,8 @@ def _files(graphs: Iterable[GraphPage], explained: Explanation) -> Iterator[tupl
             for line in row.lines:
                 line_of(line).marks.append((row.mark, row.title))
     eager = ((reason, f"ran eagerly {count} times") for reason, count in explained.stops)
-    for reason, what in (*((reason, "a break") for reason in explained.breaks), *eager):
+    breaks = ((reason, f"a break{price_of(explained, reason)}") for reason in explained.breaks)
+    for reason, what in (*breaks, *eager):
         if reason.line is not None:
             line_of(reason.line).notes.append(f"{what}: {reason.fact} [{reason.code}] {reason.advice}")
     for file, lines in files.items():

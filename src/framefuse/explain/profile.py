@@ -7,17 +7,19 @@ import html
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from framefuse.errors import UserError, kind_of
+from framefuse.errors import Reason, UserError, kind_of
 from framefuse.explain.amounts import (
     Sizes,
     device_of,
     kind_of_work,
     lines_of,
 )
+from framefuse.explain.break_times import BreakTime, break_times
 from framefuse.explain.limits import Limit, bandwidth
 from framefuse.explain.shares import Amounts, amounts_of, arithmetic_of, settle, shares_of, sizes_of_call
 from framefuse.explain.step_times import StepTime, awake, measured
 from framefuse.ir.source import Line
+from framefuse.ir.stops import CATALOGUE
 from framefuse.ir.values import Arguments, Keywords, Value
 
 WARMING = 3  # calls before those that are measured, in which the call is compiled
@@ -26,7 +28,8 @@ SHOWN = 40  # rows of the text
 
 @dataclass(frozen=True, slots=True)
 class ProfileRow:
-    """Steps of a call that are alike: ``kind`` is kernel, product, call, or rest, which is what no step took.
+    """Steps of a call that are alike: ``kind`` is kernel, product, call, break, or rest, which is what none of these
+    took. A break's time is that between compiled stretches: of the step that runs as it is, and of handing over.
 
     ``seconds`` are those of one call, all ``count`` runs together, ``share`` is their part of it. ``bytes`` are
     those that one run reads and writes, each buffer counted once and whole, but no more than a kernel reads
@@ -93,7 +96,7 @@ def profile(function: Value, args: Arguments, kwargs: Keywords, calls: int) -> P
         raise UserError("no compiled code ran in these calls. framefuse.explain says why, for what was compiled")
     given = sizes_of_call(function, args, kwargs)
     settle(found.steps.values(), given)
-    rows = _rows(found.steps.values(), found.seconds, given)
+    rows = _rows(found.steps.values(), break_times(found), found.seconds, given)
     limits = tuple(limit.how for limit in dict.fromkeys(_limits(found.steps.values())))
     name = getattr(function, "__qualname__", type(function).__name__)
     return Profile(name, found.seconds, calls, rows, limits)
@@ -106,13 +109,19 @@ def _limits(steps: Iterable[StepTime]) -> Iterable[Limit]:
             yield arithmetic_of(step)
 
 
-def _rows(steps: Iterable[StepTime], whole: float, given: Mapping[int, Sizes]) -> tuple[ProfileRow, ...]:
+def _rows(
+    steps: Iterable[StepTime], breaks: Mapping[Reason, BreakTime], whole: float, given: Mapping[int, Sizes]
+) -> tuple[ProfileRow, ...]:
     alike: dict[tuple[object, ...], list[tuple[StepTime, Amounts]]] = {}
     for step in steps:
         amounts = amounts_of(step, given)
         key = (*kind_of_work(step.item), device_of(step.item), amounts, lines_of(step.item))
         alike.setdefault(key, []).append((step, amounts))
     rows = [_row([step for step, _ in group], group[0][1], whole) for group in alike.values()]
+    for why, price in breaks.items():
+        lines = () if why.line is None else (why.line,)
+        took = price.runs, price.seconds, price.seconds / whole
+        rows.append(ProfileRow("break", CATALOGUE[why.code].title, "", "", *took, lines=lines))
     rows.sort(key=lambda row: -row.seconds)
     rest = max(0.0, whole - sum(row.seconds for row in rows))
     title = "guards, allocations, views, eager code, and measuring"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from framefuse import _native
 from framefuse.codegen.targets import emitter_of
 from framefuse.errors import Reason, UserError
+from framefuse.explain.break_times import BreakTime, dearest
 from framefuse.explain.card import card
 from framefuse.explain.saved import saved_bytes
 from framefuse.explain.timing import Answer, Timing, answering, timed
@@ -149,6 +151,11 @@ class Explanation:
             return ""
         others = " or ".join(f"explain(model.{name})" for name in self.methods)
         return ": it has not been called yet" + (f"; see {others}" if others else "")
+
+    @property
+    def prices(self) -> Mapping[Reason, BreakTime]:
+        """What the breaks took of the call that was timed."""
+        return self.timing.breaks if isinstance(self.timing, Timing) else {}
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
@@ -420,13 +427,23 @@ def _size(count: int) -> str:
 
 def _breaks(e: Explanation) -> list[str]:
     lines = []
-    alike = Counter(e.breaks)
+    alike = Counter(dearest(e.prices, e.breaks))
     for reason, count in list(alike.items())[:8]:
         lines.append(f"  break    {_place(reason)}   [{reason.code}]".replace("    [", "  [") + _times(count))
+        if reason in e.prices:
+            lines.append(f"             takes {priced(e, reason)}")
         lines += [f"             {reason.fact}", f"             {reason.advice}"]
     if len(alike) > 8:
         lines.append(f"           and {len(alike) - 8} more")
     return lines
+
+
+def priced(e: Explanation, why: Reason) -> str:
+    """What a break took of the call that was timed."""
+    price = e.prices[why]
+    often = f" in {price.runs} runs" if price.runs > 1 else ""
+    whole = e.timing.compiled if isinstance(e.timing, Timing) else price.seconds
+    return f"{_duration(price.seconds)} of a call's {_duration(whole)}{often}: its step and handing over"
 
 
 def _times(count: int) -> str:

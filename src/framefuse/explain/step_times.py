@@ -20,6 +20,7 @@ from framefuse.runtime.labels import Labels, listening
 from framefuse.runtime.recorded_call import Product
 from framefuse.runtime.weighing import MOST, SETTLE
 
+WHOLE = "framefuse: "  # what the names of stretches begin with, of which steps are parts
 CALLS = 5  # that are measured unless the caller says otherwise
 
 
@@ -40,10 +41,20 @@ class StepTime:
     runs: int
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A run of a compiled stretch as a whole, in seconds of the host's clock."""
+
+    product: Product
+    begun: float
+    ended: float
+
+
 @dataclass(slots=True)
 class _Range:
     label: str
-    marks: tuple[Event, Event] | None
+    entered: float
+    marks: tuple[Event, Event] | None = None
     start: float = 0.0
     seconds: float = 0.0  # of the host
 
@@ -57,10 +68,14 @@ class _Range:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What the fastest of some calls took: its seconds, and its steps by the identity of the item."""
+    """What the fastest of some calls took: its seconds, its steps by the identity of the item, and the compiled
+    stretches that ran, in order; it ``ended`` by the host's clock.
+    """
 
     seconds: float
     steps: Mapping[int, StepTime]
+    pieces: tuple[Piece, ...] = ()
+    ended: float = 0.0
 
 
 _one_at_a_time = threading.Lock()
@@ -77,6 +92,7 @@ def measured(call: Callable[[], object], calls: int = CALLS, event: Callable[[],
         event = _event
     rounds: list[list[_Range]] = []
     wholes: list[float] = []
+    ends: list[float] = []
     wait = torch.accelerator.synchronize if event is _event else _nothing
     with _one_at_a_time:
         for _ in range(calls):
@@ -86,11 +102,13 @@ def measured(call: Callable[[], object], calls: int = CALLS, event: Callable[[],
             with listening(functools.partial(_enter, event), functools.partial(_leave, found)):
                 start = time.perf_counter()
                 call()
+                ends.append(time.perf_counter())
                 wait()
                 wholes.append(time.perf_counter() - start)
     ran = [number for number, found in enumerate(rounds) if found]  # a call that is weighed may be eager
     fastest = min(ran or range(calls), key=wholes.__getitem__)
-    return Measured(wholes[fastest], _by_item(rounds[fastest]))
+    found = rounds[fastest]
+    return Measured(wholes[fastest], _by_item(found), _pieces(found), ends[fastest])
 
 
 @contextlib.contextmanager
@@ -107,8 +125,9 @@ def awake() -> Iterator[None]:
 
 
 def _enter(event: Callable[[], Event] | None, label: str) -> _Range:
-    entered = _Range(label, None if event is None else (event(), event()))
-    if entered.marks is not None:
+    entered = _Range(label, time.perf_counter())
+    if event is not None and not label.startswith(WHOLE):
+        entered.marks = event(), event()
         entered.marks[0].record()
     entered.start = time.perf_counter()
     return entered
@@ -137,6 +156,19 @@ def _by_item(found: list[_Range]) -> dict[int, StepTime]:
         if id(each.label) in owners:
             times.setdefault(id(each.label), []).append(each.on(device_of(owners[id(each.label)][0])))
     return {id(owners[label][0]): StepTime(*owners[label], sum(each), len(each)) for label, each in times.items()}
+
+
+def _pieces(found: list[_Range]) -> tuple[Piece, ...]:
+    """The runs of whole stretches, in the order in which they began."""
+    owners = {
+        id(labels.whole): product
+        for state in live_functions()
+        for product in state.products
+        if isinstance(labels := product.stages.plan.labels, Labels) and labels.asked
+    }
+    wholes = [each for each in found if id(each.label) in owners]
+    wholes.sort(key=lambda each: each.entered)
+    return tuple(Piece(owners[id(each.label)], each.entered, each.start + each.seconds) for each in wholes)
 
 
 def _labelled() -> Iterator[tuple[int, tuple[Work, Product]]]:

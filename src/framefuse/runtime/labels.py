@@ -41,6 +41,11 @@ class Labels:
         return tuple(reversed(names))
 
     @property
+    def whole(self) -> str:
+        """The name of the whole, as :attr:`names` have it."""
+        return self.names[-1]
+
+    @property
     def asked(self) -> bool:
         """Whether the names were made."""
         return "names" in vars(self)
@@ -96,8 +101,10 @@ _native.profile_with(*_TORCH)
 
 @contextmanager
 def listening(enter: Callable[[str], object], leave: Callable[[Value], object]) -> Iterator[None]:
-    """Opens and closes the ranges of all compiled code by these, in place of torch's profiler."""
-    _native.profile_with({"on": True}, "on", lambda label: enter(label.partition("\n")[0]), leave)
+    """Opens and closes the ranges of all compiled code by these, in place of torch's profiler; they get the very texts
+    of :attr:`Labels.names`.
+    """
+    _native.profile_with({"on": True}, "on", enter, leave)
     try:
         yield
     finally:

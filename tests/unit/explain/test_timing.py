@@ -2,14 +2,18 @@
 
 import logging
 import random
+import sys
+import warnings
 
 import pytest
 import torch
 
 import framefuse
+from framefuse.explain.left import left_of
 from framefuse.runtime.function import compiled_function
 
 calls = []
+told = None
 
 
 class Net(torch.nn.Module):
@@ -67,7 +71,9 @@ def test_what_cannot_be_put_back_is_said_and_not_done():
 
     @framefuse.compile
     def breaks(x):
-        return x * x.sum().tolist()
+        y = x * 2
+        sys.stderr.write(f"{y.sum():.2f}\n")
+        return y.sin()
 
     @framefuse.compile
     def tracked(x):
@@ -82,9 +88,101 @@ def test_what_cannot_be_put_back_is_said_and_not_done():
     node = y.grad_fn
     said = [str(framefuse.explain(f, arg, time=True)) for f, arg in ((logs, x), (breaks, x), (tracked, y))]
     assert "not timed: the call changes" in said[0] and "test_timing.py" in said[0]
-    assert "not timed: what runs at the break" in said[1]
+    assert "not timed: " in said[1] and "may change anything" in said[1]
     assert "not timed: mul_ changes the history" in said[2]
     assert len(calls) == 2 and y.grad_fn is node
+
+
+class Parted(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.seen = torch.nn.BatchNorm1d(4), torch.nn.Buffer(torch.zeros(4))
+
+    def forward(self, x, slow, late):
+        y = self.norm(x).relu()
+        self.seen.add_(y.detach().mean(0))
+        if y.sum() > 1e6:
+            y = y + 1
+        print("mean", f"{y.mean():.2f}")
+        z = (y * slow.tolist()[0]).sin()
+        x.add_(1)
+        late["here"][0].mul_(2)
+        return z.sort(dim=0).values.cos()
+
+
+def test_breaks_are_timed_on_state_that_is_put_back_and_the_dearest_comes_first(capsys):
+    net = Parted().train()
+    compiled, x, slow = framefuse.compile(net), torch.randn(8, 4), torch.ones(200_000)
+    late = {"here": [torch.ones(2)]}
+    for _ in range(4):
+        compiled(x.clone(), slow, {"here": [torch.ones(2)]})
+    counters = compiled_function(compiled).dispatch
+    before, counted, given = state(net), (counters.calls, counters.hits), x.clone()
+    compiled_before = len(compiled_function(compiled).products)
+    capsys.readouterr()
+    report = framefuse.explain(compiled, x, slow, late, time=True)
+    assert capsys.readouterr().out == ""
+    assert same(before, state(net)) and torch.equal(x, given) and x._version == 0
+    assert late["here"][0].tolist() == [1.0, 1.0]
+    assert (counters.calls, counters.hits) == counted and len(compiled_function(compiled).products) == compiled_before
+    codes = [why.line.text for why in report.prices]
+    assert len(codes) == 3 and "slow.tolist" in codes[0]
+    assert all(0 < price.seconds < 1 and price.runs == 1 for price in report.prices.values())
+    text = str(report)
+    assert "us of a call's" in text or "ms of a call's" in text
+    assert text.index("slow.tolist()") < text.index("if y.sum()")
+    left = left_of(report)
+    assert len(left) == 3 and "slow.tolist" not in left[1].fact and " a call: " in left[0].fact
+
+
+def test_a_loop_of_breaks_counts_its_runs_and_another_functions_code_is_no_piece():
+    @framefuse.compile
+    def inner(x):
+        return x.cos() * 2
+
+    @framefuse.compile
+    def outer(x, n):
+        for _ in range(n):
+            x = x.sin() + 1
+            if x.sum() > 1e6:
+                x = x - 1
+        return x
+
+    x = torch.randn(8)
+    for n in (3, 3, 3, 3):
+        outer(x, n), inner(x)
+    (price,) = framefuse.explain(outer, x, 3, time=True).prices.values()
+    assert price.runs == 3
+    rows = [row for row in framefuse.profile(lambda: inner(outer(x, 3))).rows if row.kind == "break"]
+    assert [(row.count, row.title) for row in rows] == [(3, "a branch on a tensor")]
+    assert abs(sum(row.share for row in framefuse.profile(outer, x, 3).rows) - 1) < 0.05
+
+
+def test_time_without_arguments_asks_for_them():
+    compiled = framefuse.compile(Net().eval())
+    compiled(torch.ones(2, 4)), compiled(torch.ones(2, 4))
+    assert "Give its arguments too" in str(framefuse.explain(compiled, time=True))
+
+
+def test_what_a_call_would_change_has_the_programs_names():
+    def tells(x):
+        global told
+        told = x.shape
+        return x * 2
+
+    def warns(x):
+        warnings.warn("often", stacklevel=1)
+        return x * 2
+
+    x, said = torch.ones(3), []
+    for f in (tells, warns):
+        fast = framefuse.compile(f)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fast(x), fast(x)
+            said.append(str(framefuse.explain(fast, x, time=True)))
+    assert "not timed: the call changes told (test_timing.py:" in said[0]
+    assert "not timed: the call calls warnings.warn, which may" in said[1]
 
 
 def test_arguments_that_no_graph_takes_compile_nothing():

@@ -5,6 +5,8 @@ import torch
 from tests.unit.autodiff.gradient_graphs import check_lowered
 from torch.nn import functional as F
 
+import framefuse
+
 
 def rand(*shape, dtype=torch.float64):
     torch.manual_seed(sum(shape))
@@ -195,6 +197,26 @@ def test_batch_norm_of_16_bits_keeps_its_input_alone(dtype, affine):
     backward = check_lowered(function, x, weight, bias, mean, variance, frozen=(3, 4), rtol=2e-2, atol=2e-2)
     (call,) = [node for node in backward.nodes if node.op == "library"]
     assert call.attr("name") == "batch_norm_kept"
+
+
+def test_a_mean_behind_a_batch_norm_is_no_part_of_its_form():
+    bn = torch.nn.BatchNorm1d(4).train()
+
+    def f(x):
+        y = bn(x).relu()
+        return y.cos(), y.detach().mean(0)
+
+    fast = framefuse.compile(f, options={"check": True})
+    for rows in (8, 8, 5, 7):
+        x = torch.randn(rows, 4)
+        got, mean = fast(x)
+        got.sum().backward()
+        found, bn.weight.grad = bn.weight.grad, None
+        want, exact = f(x)
+        want.sum().backward()
+        torch.testing.assert_close((got, mean, found), (want, exact, bn.weight.grad))
+        bn.weight.grad = None
+    assert len(framefuse.explain(fast).graphs) <= 2 and not framefuse.explain(fast).stops
 
 
 def test_batch_norm_that_writes_its_statistics_under_autocast_has_no_tape():
