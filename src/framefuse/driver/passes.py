@@ -352,8 +352,11 @@ def _limits(code: GraphCode) -> tuple[Relation, ...]:
         item = code.schedule.items[index]
         if not isinstance(item, RunKernel) or not isinstance(compiled, LaunchedCode):
             continue
+        sizes = {symbol: size.substitute(named) for symbol, size in item.sizes.items()}
+        if all(size.constant is not None for size in sizes.values()):
+            continue  # the code was chosen by them
         for limit in compiled.code.limits:
-            last = limit.substitute(item.sizes).substitute(named)
+            last = limit.substitute(sizes)
             if last.constant is not None:
                 continue  # the code was chosen by it
             limits[Relation("<", last, expr(POSITIONS), "positions of 32 bits")] = None

@@ -29,6 +29,7 @@ from framefuse.codegen.triton.row_reads import (
 )
 from framefuse.codegen.triton.side_by_side import runs_of
 from framefuse.ir.loops import Accumulator, Apply, Kernel, Load, Loop, LoopKind, Statement
+from framefuse.ir.loops.once import once
 from framefuse.ir.loops.walk import statements, values_of
 from framefuse.ir.numbers import Expr, Symbol
 from framefuse.ir.ops import TABLE
@@ -169,8 +170,7 @@ def choose(
     ``choice`` that was measured is taken as it is. ``fitted`` code runs for sizes like the recorded ones alone.
     """
     share = per_thread(kernel)
-    angles = any(isinstance(value, Apply) and value.op in ANGLES for value in values_of(kernel.body))
-    simple = share == A_THREAD[0][1] and not angles
+    simple = share == A_THREAD[0][1] and not _takes_angles(kernel)
     blocks = replace(_choose(kernel, hints, share, choice), simple=simple)
     if choice is not None:
         blocks = replace(blocks, warps=choice.warps, stages=choice.stages)
@@ -181,6 +181,11 @@ def choose(
     held = [loop for loop in loops if not blocks.loops[id(loop)].whole and _is_product(loop.extent, numbers)]
     fits = (loop for loop in held if 0 < estimate(loop.extent, hints) <= blocks.loops[id(loop)].block)
     return replace(blocks, held=tuple(fits))
+
+
+@once
+def _takes_angles(kernel: Kernel) -> bool:
+    return any(isinstance(value, Apply) and value.op in ANGLES for value in values_of(kernel.body))
 
 
 def _is_product(extent: Expr, numbers: set[Symbol]) -> bool:
@@ -488,13 +493,18 @@ def _vectors(body: Sequence[Statement], depth: int = 1) -> Iterator[tuple[Loop, 
 
 def per_thread(kernel: Kernel, masked: int = MASKED[1]) -> int:
     """The elements of each value that a thread should hold at most, of ``masked`` ones so many."""
-    inner = _vector_loops(kernel.body) or kernel.body
     work = _long_work(kernel)
     share = next(share for most, share in A_THREAD if work <= most)
-    masks = sum(isinstance(value, Load) and value.mask is not None for value in values_of(inner))
-    return min(share, masked) if masks >= MASKED[0] else share
+    return min(share, masked) if _masked(kernel) >= MASKED[0] else share
 
 
+@once
+def _masked(kernel: Kernel) -> int:
+    inner = _vector_loops(kernel.body) or kernel.body
+    return sum(isinstance(value, Load) and value.mask is not None for value in values_of(inner))
+
+
+@once
 def _long_work(kernel: Kernel) -> float:
     """What the long operations on an element cost."""
     steps = [value for value in values_of(_vector_loops(kernel.body) or kernel.body) if isinstance(value, Apply)]

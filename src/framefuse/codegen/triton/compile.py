@@ -240,6 +240,9 @@ def _modules(keep: bool) -> DiskCache:
     return DiskCache(Path(folder))
 
 
+_there: set[Path] = set()  # that this process wrote or read
+
+
 def _written(module: Module, kernel: Kernel, keep: bool) -> Path:
     """The file of a module, in the user's folder where ``keep`` says so. Modules of one text share a file, headed by
     the lines of the first of them.
@@ -247,13 +250,18 @@ def _written(module: Module, kernel: Kernel, keep: bool) -> Path:
     name = f"{module.name[:100]}_{hashlib.sha256(module.text.encode()).hexdigest()[:16]}.py"
     for kept in (True, False) if keep else (False,):
         modules = _modules(kept)
+        path = modules.folder / name
+        if path in _there and path.exists():
+            return path
         try:
-            if (modules.folder / name).read_text().endswith(module.text):
-                return modules.folder / name
+            there = path.read_text().endswith(module.text)
         except (OSError, UnicodeDecodeError):
-            pass
+            there = False
         with suppress(OSError):  # where the user's folder cannot be written
-            return modules.place(name, (module.heading(kernel) + module.text).encode())
+            if not there:
+                path = modules.place(name, (module.heading(kernel) + module.text).encode())
+            _there.add(path)
+            return path
     raise CompilerBug(f"nowhere to write {name}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from framefuse.codegen.optimise import Optimised, optimised
@@ -23,6 +23,7 @@ from framefuse.codegen.triton.window_places import known_sizes, windows_of
 from framefuse.ir.code import Fit
 from framefuse.ir.dtypes import FLOAT64, INT64
 from framefuse.ir.loops import Index, Kernel, Let, Load, Loop, LoopKind
+from framefuse.ir.loops.once import once
 from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.loops.walk import statements, values_of
 from framefuse.ir.numbers import Expr, Floordiv, Maximum, Minimum, Symbol, expr
@@ -92,7 +93,7 @@ def emit(kernel: Kernel, special: Specialisation) -> Module:
     fits: tuple[Fit, ...] = ()
     end = None
     if special.aligned and not single and blocks.simple and not blocks.held:
-        end = end_of(kernel, blocks, work.names, work.lines, integers.integer, hints)
+        end = end_of(kernel, blocks, work.names, work.words, integers.integer, hints)
     if not whole and not known and not blocks.held:
         functions = [work.function(name, constants)]
         if end is not None:
@@ -192,6 +193,7 @@ class _Body:
     parameters: Sequence[str]
     names: Mapping[Symbol, str]
     lines: Sequence[str]
+    words: Counter[str]  # of the lines
 
     def fits(self, blocks: Blocks) -> list[str]:
         """What says that one turn is enough for the loops that may be held."""
@@ -214,7 +216,7 @@ class _Body:
         return number, f"BLOCK{place}"
 
     def reads(self, name: str) -> bool:
-        return any(re.search(rf"\b{name}\b", line) for line in self.lines)
+        return name in self.words
 
     def function(self, name: str, constants: Sequence[tuple[str, int]], lines: Sequence[str] | None = None) -> str:
         signature = ", ".join([*self.parameters, *(f"{constant}: tl.constexpr" for constant, _ in constants)])
@@ -224,6 +226,19 @@ class _Body:
 
 def _body(
     nest: Optimised, blocks: Blocks, integers: Width, steady: frozenset[Symbol], rows: Mapping[int, Expr] | None = None
+) -> _Body:
+    """The body of a kernel in these blocks, made once: other sizes change the steps of its numbers."""
+    kernel, rows = nest.kernel, rows or {}
+    shape = blocks.rank, blocks.shape, blocks.form, blocks.stages, tuple(blocks.loops.items())
+    key = shape, integers.integer, integers.clamped, steady, tuple(rows.items())
+    made: dict[Hashable, _Body] = kernel.known.setdefault("triton bodies", {})
+    if key not in made:
+        made[key] = _written(nest, blocks, integers, steady, rows)
+    return made[key]
+
+
+def _written(
+    nest: Optimised, blocks: Blocks, integers: Width, steady: frozenset[Symbol], rows: Mapping[int, Expr]
 ) -> _Body:
     kernel = nest.kernel
     b = Builder()
@@ -238,7 +253,8 @@ def _body(
         values.indices.symbols[number.symbol] = Tile(b.fresh(number.symbol.name), dtype)
     names = {number.symbol: values.indices.symbols[number.symbol].text for number in kernel.numbers}
     Loops(b, values, blocks, nest, steady, rows).statements(kernel.body)
-    return _Body([*values.buffers.values(), *names.values()], names, b.lines)
+    words = Counter(re.findall(r"\w+", "\n".join(b.lines)))
+    return _Body([*values.buffers.values(), *names.values()], names, b.lines, words)
 
 
 def slides(kernel: Kernel, hints: Mapping[Symbol, int], runs: Runs = NONE) -> bool:
@@ -265,6 +281,7 @@ def slides(kernel: Kernel, hints: Mapping[Symbol, int], runs: Runs = NONE) -> bo
     return any(len(places) >= WINDOW and len({at % STEP for at in places}) > 1 for places in distances.values())
 
 
+@once
 def _looks_up(kernel: Kernel) -> bool:
     """Whether many elements of a buffer are read at places that are computed along a lane, as interpolation reads."""
     inner = [s for loop in statements(kernel.body) if isinstance(loop, Loop) and _is_innermost(loop) for s in loop.body]
@@ -273,6 +290,7 @@ def _looks_up(kernel: Kernel) -> bool:
     return max(Counter(load.buffer for load in loads).values(), default=0) >= WINDOW
 
 
+@once
 def _other_sides(kernel: Kernel) -> set[Symbol]:
     """The axes around the innermost loops of a tile; none where positions are found from them first."""
     sides = {
@@ -284,6 +302,7 @@ def _other_sides(kernel: Kernel) -> set[Symbol]:
     return set() if any(sides & index.symbols for index in found) else sides
 
 
+@once
 def _divides(kernel: Kernel) -> bool:
     """Whether the points of a tile find what they read by a division for each."""
     inner = [s for loop in statements(kernel.body) if isinstance(loop, Loop) and _is_innermost(loop) for s in loop.body]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from framefuse.codegen.triton.blocks import Blocks
@@ -26,16 +25,18 @@ class End:
 
 
 def end_of(
-    kernel: Kernel, blocks: Blocks, names: Mapping[Symbol, str], lines: Sequence[str], integer: str,
+    kernel: Kernel, blocks: Blocks, names: Mapping[Symbol, str], words: Mapping[str, int], integer: str,
     hints: Mapping[Symbol, int],
 ) -> End | None:  # fmt: skip
-    """Such a number of a kernel whose lines are these; None where there is none, or it is read for something else."""
+    """Such a number of a kernel whose lines have these words so many times; None where there is none, or it is read
+    for something else.
+    """
     loop = kernel.body[0] if len(kernel.body) == 1 else None
     if not isinstance(loop, Loop) or not loop.kind.parallel or blocks.rank != 1:
         return None
     program = "tl.program_id(0)" if integer == "tl.int32" else f"tl.program_id(0).to({integer})"
     for symbol, name in names.items():
-        if hints.get(symbol, 0) < LEAST or sum(len(re.findall(rf"\b{name}\b", line)) for line in lines) != 1:
+        if hints.get(symbol, 0) < LEAST or words.get(name, 0) != 1:
             continue
         if id(loop) in blocks.loops:
             if loop.extent is symbol.expr and blocks.points % STEP == 0:

@@ -12,6 +12,7 @@ import io
 import os
 import pickle
 import queue
+import socket
 import subprocess
 import sys
 import threading
@@ -32,17 +33,42 @@ ALONE = 8  # threads that compile without others; chosen
 KEPT = 15.0  # seconds that processes wait for more kernels; chosen
 
 
-class Process:
-    """A process that compiles, for one thread at a time. Raises OSError where there can be none."""
-
-    def __init__(self) -> None:
-        command = [sys.executable, "-S", str(Path(__file__).with_name("far_side.py"))]
+def started(count: int) -> list[Process]:
+    """So many processes: the first imports Triton, and the others are forks of it, of which each would need a fifth of
+    a second of a core to import it, while fuse is at work on another. Raises OSError where there can be none.
+    """
+    command = [sys.executable, "-S", str(Path(__file__).with_name("far_side.py"))]
+    pairs = [socket.socketpair() for _ in range(count - 1)]
+    try:
+        far = [there.fileno() for _, there in pairs]
         # Nothing is held back on this side, which a forked child would write once more.
-        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
-        self._jobs = cast(io.RawIOBase, self._child.stdin)
-        self._answers = cast(io.RawIOBase, self._child.stdout)
-        self._read = io.BufferedReader(self._answers)
-        self._ask((list(sys.path), NVIDIA))
+        child = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, pass_fds=far
+        )
+        first = Process(child, cast(io.RawIOBase, child.stdin), cast(io.RawIOBase, child.stdout))
+        forks = [Process(None, *_both_ways(here.detach())) for here, _ in pairs]
+        first.ask((list(sys.path), NVIDIA, far))
+        return [first, *forks]
+    finally:
+        for here, there in pairs:
+            here.close()
+            there.close()
+
+
+def _both_ways(place: int) -> tuple[io.RawIOBase, io.RawIOBase]:
+    return io.FileIO(place, "w", closefd=False), io.FileIO(place)
+
+
+class Process:
+    """A process that compiles, for one thread at a time: this one's ``child``, or a fork of it, which ends with it and
+    where this side is closed.
+    """
+
+    def __init__(
+        self, child: subprocess.Popen[bytes] | None, jobs: io.RawIOBase, answers: io.RawIOBase
+    ) -> None:
+        self._child, self._jobs, self._answers = child, jobs, answers
+        self._read = io.BufferedReader(answers)
 
     def answer(self) -> object:
         """What it says next. Raises an error of pickling or of the system where it ended."""
@@ -50,24 +76,27 @@ class Process:
 
     def compiled(self, job: Job) -> object:
         """The answer to a job."""
-        self._ask(tuple(job))
+        self.ask(tuple(job))
         return self.answer()
 
-    def _ask(self, what: object) -> None:
+    def ask(self, what: object) -> None:
+        """Sends something over."""
         left = memoryview(pickle.dumps(what))
         while left:
             left = left[self._jobs.write(left) or 0 :]
 
     def end(self) -> None:
         """Ends it, whatever it does."""
-        with suppress(OSError):
-            self._child.kill()
-            self._child.wait()
+        if self._child is not None:
+            with suppress(OSError):
+                self._child.kill()
+                self._child.wait()
         self.leave()
 
     def leave(self) -> None:
         """Closes this side."""
-        self._child.returncode = self._child.returncode or 0  # of a forked child's parent, it is not to wait for
+        if self._child is not None:  # of a forked child's parent, it is not to wait for
+            self._child.returncode = self._child.returncode or 0
         for pipe in (self._jobs, self._answers):
             with suppress(OSError):
                 pipe.close()
@@ -157,14 +186,19 @@ class Pool:
         places = self._places = queue.SimpleQueue()
         for _ in range(HERE):
             places.put(None)
-        for _ in range(self._wanted):
+        try:
+            made = started(self._wanted)
+        except (OSError, ValueError):  # no process can be had
+            self._wanted = 0
+            return
+        for process in made:
             try:
-                process = Process()
                 threading.Thread(target=self._ready, args=(process, places), daemon=True).start()
-            except (OSError, RuntimeError, ValueError):  # no process or no thread can be had
+            except RuntimeError:  # no thread can be had
+                process.end()
                 self._wanted = 0
-                return
-            self._all.append(process)
+            else:
+                self._all.append(process)
 
     def _ready(self, process: Process, places: queue.SimpleQueue[Process | None]) -> None:
         try:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from framefuse.codegen.triton.builder import Builder
 from framefuse.ir.dtypes import BOOL
 from framefuse.ir.loops import Kernel, Let, Load, Local, Loop, LoopKind, Store
+from framefuse.ir.loops.once import once
 from framefuse.ir.loops.walk import statements, values_of
 from framefuse.ir.numbers import Expr, Symbol, expr
 
@@ -49,6 +50,7 @@ class Runs:
 NONE = Runs()
 
 
+@once
 def runs_of(kernel: Kernel) -> Runs:
     """The neighbours of the kernel's one innermost vector loop, where it stores behind all that it loads."""
     inner = [loop for loop in statements(kernel.body) if isinstance(loop, Loop) and _is_innermost(loop)]

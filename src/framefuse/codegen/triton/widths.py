@@ -34,17 +34,26 @@ def width(kernel: Kernel, hints: Mapping[Symbol, int], guarded: bool) -> Width:
     outgrow them are recorded anew, which is rare. Group norm of 112 x 64 x 512 x 512 by narrow ones takes 0.57 of the
     time (H200).
     """
-    bounds = _Bounds(kernel, hints)
+    below = frozenset(n.symbol for n in kernel.numbers if not n.real and hints.get(n.symbol, 0) < 0)
+    made: dict[frozenset[Symbol], tuple[Width, bool]] = kernel.known.setdefault("widths", {})
+    if below not in made:
+        made[below] = _narrow(kernel, below)
+    narrow, holds = made[below]
+    wide = not holds or (narrow.limits and not guarded)
+    if wide or any(not 0 <= estimate(limit, hints) < LIMIT for limit in narrow.limits):
+        return Width("tl.int64", (), narrow.numbers)
+    return narrow
+
+
+def _narrow(kernel: Kernel, below: frozenset[Symbol]) -> tuple[Width, bool]:
+    """The narrow width of a kernel whose numbers ``below`` 0 are these, and whether what is constant allows it."""
+    bounds = _Bounds(kernel, below)
     limits = list(dict.fromkeys(bounds.all()))
     limits += [bounds.size(n.symbol) for n in kernel.numbers if not n.real and n.symbol in bounds.used]
-    used = frozenset(bounds.used)
     known = [limit.constant for limit in limits if limit.constant is not None]
     open_ = tuple(limit for limit in limits if limit.constant is None)
-    if any(not 0 <= value < LIMIT for value in known) or (open_ and not guarded):
-        return Width("tl.int64", (), used)
-    if any(not 0 <= estimate(limit, hints) < LIMIT for limit in open_):
-        return Width("tl.int64", (), used)
-    return Width("tl.int32", open_, used, frozenset(bounds.clamped))
+    narrow = Width("tl.int32", open_, frozenset(bounds.used), frozenset(bounds.clamped))
+    return narrow, all(0 <= value < LIMIT for value in known)
 
 
 def _most(value: Value, lets: Mapping[str, Value]) -> Expr | None:
@@ -81,8 +90,8 @@ class _Bounds:
     extremes are made from.
     """
 
-    def __init__(self, kernel: Kernel, hints: Mapping[Symbol, int]) -> None:
-        self.kernel, self.hints = kernel, hints
+    def __init__(self, kernel: Kernel, below: frozenset[Symbol]) -> None:
+        self.kernel, self.below = kernel, below
         self.numbers = {number.symbol for number in kernel.numbers if not number.real}
         self.used: set[Symbol] = set()
         self.known: dict[Symbol, Expr] = {}
@@ -109,7 +118,7 @@ class _Bounds:
 
     def size(self, number: Symbol) -> Expr:
         """A number without its sign."""
-        return -number.expr if self.hints.get(number, 0) < 0 else number.expr
+        return -number.expr if number in self.below else number.expr
 
     def bound(self, value: Expr) -> Expr:
         """Of the sum of the sizes of all terms, so that no partial sum is greater either."""

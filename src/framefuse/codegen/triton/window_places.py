@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from framefuse.codegen.triton.blocks import Blocks
 from framefuse.codegen.triton.estimates import estimate
 from framefuse.ir.loops import Index, Kernel, Let, Load
+from framefuse.ir.loops.once import once
 from framefuse.ir.loops.walk import statements, values_of
 from framefuse.ir.numbers import Expr, Symbol, expr
 
@@ -20,6 +21,7 @@ LEAST = 1 << 20  # elements below which no code of its own repays
 Windows = dict[tuple[str, Expr], tuple[Expr, Expr]]
 
 
+@once
 def windows_of(kernel: Kernel) -> Windows:
     """The loads of windows, by buffer and place: what moves with the point, and the distance from there."""
     numbers = {number.symbol for number in kernel.numbers if not number.real}

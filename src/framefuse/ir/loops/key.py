@@ -63,8 +63,9 @@ def with_lines(kernel: Kernel, lines: tuple[Line, ...]) -> Kernel:
     """The kernel for other lines of the user's, which are no part of its key."""
     if lines == kernel.lines:
         return kernel
+    key_of(kernel)
     copy = replace(kernel, lines=lines)
-    copy.known["key"] = key_of(kernel)
+    object.__setattr__(copy, "known", kernel.known)
     return copy
 
 

@@ -17,6 +17,7 @@ from tests.unit.fuse.graphs import Builder, symbol
 from tests.unit.fuse.test_schedule import layer_norm, softmax
 
 from framefuse.codegen.disk_cache import DiskCache
+from framefuse.codegen.optimise import optimised
 from framefuse.codegen.specialisation import Choice, Place, Specialisation
 from framefuse.codegen.triton import candidates, compile_kernel, signature, text
 from framefuse.codegen.triton import compile as module
@@ -30,9 +31,11 @@ from framefuse.codegen.unsupported import Unsupported
 from framefuse.fuse import fuse
 from framefuse.ir.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, INT64
 from framefuse.ir.loops import Buffer, Check, Load, Loop, LoopKind, Scratch, Store
+from framefuse.ir.loops.key import with_lines
 from framefuse.ir.numbers import expr
 from framefuse.ir.ops import TABLE
 from framefuse.ir.schedule import RunKernel
+from framefuse.ir.source import Line
 from framefuse.ir.target import Target
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
@@ -490,3 +493,20 @@ def test_files_are_kept_where_the_place_says_so(kept, tmp_path, monkeypatch):
     made = compile_kernel(k.softmax(), Specialisation(), Place("cpu", keep=kept), on=REFERENCE)
     assert Path(made.path).parent == tmp_path / ("user" if kept else "process")
     assert (tmp_path / "binaries").exists() is kept and compiler.compiled == 1
+
+
+@pytest.mark.parametrize("make", [k.softmax, k.layer_norm, lambda: k.pointwise([FLOAT32], k.load("x0", k.I))])
+def test_what_sizes_share_is_written_once(make):
+    kernel, sizes = make(), (1, 16, 1000, 1 << 21, 4096, 16, -3)
+    for fitted in (False, True):
+        for size in sizes:
+            special = Specialisation(dict.fromkeys((n.symbol for n in kernel.numbers), size), True, fitted=fitted)
+            one, fresh = emit(kernel, special), emit(replace(kernel), special)
+            assert (one.text, one.fits, one.width, one.constants) == (fresh.text, fresh.fits, fresh.width, fresh.constants)
+    assert len(kernel.known["optimised"].kernel.known["triton bodies"]) < 2 * len(sizes)
+
+
+def test_kernels_of_other_lines_share_what_is_known():
+    kernel = k.softmax()
+    other = with_lines(kernel, (Line("a.py", 3, "f", "x.softmax(1)"),))
+    assert optimised(other) is optimised(kernel) and other.lines and not kernel.lines

@@ -75,7 +75,7 @@ def test_code_is_the_same_wherever_it_is_compiled(expected, pool):
 def test_few_kernels_and_those_that_caches_have_start_no_process(monkeypatch):
     pool = pools.Pool(most=2)
     monkeypatch.setattr(pools, "PROCESS", pool)
-    monkeypatch.setattr(pools, "Process", lambda: pytest.fail("a process was started"))
+    monkeypatch.setattr(pools, "started", lambda count: pytest.fail("a process was started"))
     binaries(NESTS[:5])
     pool.threads(20)
     binaries(NESTS[:3])  # the others are found
@@ -93,7 +93,7 @@ def test_processes_start_when_a_large_graph_comes(expected, monkeypatch):
     assert binaries() == expected and pool.far > 2
     pool.end()
     pool.threads(len(NESTS))
-    monkeypatch.setattr(pools, "Process", lambda: pytest.fail("a process was started"))
+    monkeypatch.setattr(pools, "started", lambda count: pytest.fail("a process was started"))
     pool.prepare(pools.NODES)
     assert not pool._all
 
@@ -124,18 +124,17 @@ def test_a_forked_child_leaves_them_to_its_parent(expected, pool):
 
 
 def test_processes_that_end_are_done_without(expected, pool):
-    for process in pool._all:
-        process._child.kill()
+    pool._all[0]._child.kill()
     assert binaries() == expected
     assert not pool._all
     assert binaries() == expected and not pool._all  # nor are others started
 
 
 def test_without_processes_threads_compile(pool, monkeypatch):
-    def none():
+    def none(count):
         raise OSError("no more processes")
 
-    monkeypatch.setattr(pools, "Process", none)
+    monkeypatch.setattr(pools, "started", none)
     assert len(set(binaries())) == len(NESTS)
 
 
@@ -143,21 +142,33 @@ def test_processes_end_when_nothing_was_compiled_for_a_while(monkeypatch):
     pool = pools.Pool(most=2, kept=0.2)
     monkeypatch.setattr(pools, "PROCESS", pool)
     binaries()
-    children = [process._child for process in list(pool._all)]
-    end = time.monotonic() + 30
-    while not all(child.poll() is not None for child in children) and time.monotonic() < end:
+    (first, fork), end = list(pool._all), time.monotonic() + 30
+    while first._child.poll() is None and time.monotonic() < end:
         time.sleep(0.05)
-    assert not pool._all and children and all(child.poll() is not None for child in children)
+    assert not pool._all and first._child.poll() is not None and fork._child is None
 
 
 def test_no_process_outlives_the_program():
     """Also one that is killed."""
     text = """
 import os, signal
-from framefuse.codegen.triton.pool import Process
-ready, begun = Process(), Process()
-ready.answer()
-print(ready._child.pid, begun._child.pid, flush=True)
+from pathlib import Path
+from framefuse.codegen.triton.pool import started
+
+def parent(folder):
+    try:
+        return int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+ready = started(3)
+for each in ready:
+    each.answer()
+(begun,) = started(1)
+first = ready[0]._child.pid
+forks = [p.name for p in Path("/proc").glob("[0-9]*") if parent(p) == first]
+assert len(forks) == 2
+print(first, begun._child.pid, *forks, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
