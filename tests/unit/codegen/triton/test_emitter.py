@@ -502,7 +502,8 @@ def test_what_sizes_share_is_written_once(make):
         for size in sizes:
             special = Specialisation(dict.fromkeys((n.symbol for n in kernel.numbers), size), True, fitted=fitted)
             one, fresh = emit(kernel, special), emit(replace(kernel), special)
-            assert (one.text, one.fits, one.width, one.constants) == (fresh.text, fresh.fits, fresh.width, fresh.constants)
+            assert (one.text, one.fits, one.constants) == (fresh.text, fresh.fits, fresh.constants)
+            assert one.width == fresh.width
     assert len(kernel.known["optimised"].kernel.known["triton bodies"]) < 2 * len(sizes)
 
 
