@@ -81,10 +81,10 @@ def compile(
     recompile = functools.partial(_recompile, fullgraph, dynamic, backend, mode, options)
     if type(model) is functools.partial:
         return _partial_of(recompile(model.func), model)
-    if not _has_bytecode(model):
-        return model
     if is_of_torch(model):
         model = calling(model)
+    if not _has_bytecode(model):
+        return model
     return _compile(model, settings, compiler, recompile)
 
 

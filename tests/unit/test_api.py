@@ -6,6 +6,7 @@ import inspect
 import io
 import pickle
 import re
+import types
 import warnings
 import weakref
 
@@ -378,6 +379,16 @@ def offset(score, batch, head, query, key):
         (F.mse_loss, ((5, 7), (5, 7)), {"reduction": "sum"}),
         (F.max_pool2d, ((2, 3, 8, 8),), {"kernel_size": 2}),
         (torch.cdist, ((5, 3), (4, 3)), {}),
+        (torch.softmax, ((5, 7),), {"dim": -1}),
+        (torch.exp, ((5, 7),), {}),
+        (F.gelu, ((5, 7),), {"approximate": "tanh"}),
+        (F.scaled_dot_product_attention, ((1, 2, 16, 8),) * 3, {"is_causal": True}),
+        (torch.linalg.vector_norm, ((5, 7),), {"dim": 0}),
+        (torch.fft.rfft, ((5, 8),), {}),
+        (torch.special.expit, ((5, 7),), {}),
+        (torch.Tensor.softmax, ((5, 7),), {"dim": 0}),
+        (torch.ops.aten.gelu, ((5, 7),), {}),
+        (torch.ops.aten.add.Tensor, ((5, 7), (7,)), {"alpha": 2}),
     ],
     ids=lambda part: getattr(part, "__name__", None),
 )
@@ -390,7 +401,30 @@ def test_functions_of_torch_are_compiled_alone(function, sizes, keywords):
             torch.testing.assert_close(fast(*given, **keywords), function(*given, **keywords))
     state = compiled_function(fast)
     assert state.dispatch.hits == 2 and state.function.__name__ == function.__name__
-    assert not framefuse.explain(fast).breaks and inspect.signature(fast) == inspect.signature(function)
+    report = framefuse.explain(fast)
+    assert not report.breaks and len(report.graphs) == 1 and str(report).startswith(function.__name__)
+    if isinstance(function, types.FunctionType):
+        assert inspect.signature(fast) == inspect.signature(function)
+
+
+def test_functions_of_torch_that_draw_write_or_take_gradients_alone():
+    x = torch.randn(4, 5)
+    draw, write, act = (framefuse.compile(f) for f in (torch.bernoulli, torch.Tensor.add_, F.silu))
+    for seed in range(3):
+        torch.manual_seed(seed)
+        expected = torch.bernoulli(x.sigmoid())
+        torch.manual_seed(seed)
+        assert torch.equal(draw(x.sigmoid()), expected)
+        y, z = torch.randn(4, 5), torch.randn(5, requires_grad=True)
+        assert write(given := y.clone(), 2) is given and torch.equal(given, y + 2)
+        with torch.enable_grad():
+            act(z).sum().backward()
+            torch.testing.assert_close(z.grad, torch.autograd.grad(F.silu(z).sum(), z)[0])
+
+
+def test_builtins_that_are_none_of_torch_stay_what_they_are():
+    x = torch.ones(2)
+    assert framefuse.compile(len) is len and (add := x.add) is framefuse.compile(add)
 
 
 def test_wrong_arguments_of_a_function_of_torch_are_its_own_error():

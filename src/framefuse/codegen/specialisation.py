@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
 from framefuse.ir.code import KernelCode
+from framefuse.ir.loops import Kernel
 from framefuse.ir.numbers import Symbol
 
 Hints = Mapping[Symbol, int]
@@ -65,3 +66,11 @@ class Begun:
     key: Hashable
     length: int
     finish: Callable[[], KernelCode]
+
+
+Compile = Callable[[Kernel, Specialisation, Place], Begun]
+
+
+def at_once(make: Callable[[Kernel, Specialisation, Place], KernelCode]) -> Compile:
+    """The compiler whose code ``make`` makes, which has no step that is worth being taken before others."""
+    return lambda kernel, special, place: Begun(object(), 0, lambda: make(kernel, special, place))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from framefuse.codegen import llvm, triton
-from framefuse.codegen.specialisation import Begun, Choice, Hints, Place, Specialisation
+from framefuse.codegen.specialisation import Begun, Choice, Compile, Hints, Place, Specialisation, at_once
 from framefuse.codegen.triton.target import machine
 from framefuse.ir.code import DeviceCode, KernelCode, LaunchedCode, NativeCode, PythonCode
 from framefuse.ir.loops import Kernel
@@ -27,17 +27,17 @@ COMPILERS = 8  # threads in which kernels are compiled where that is slow
 class Backend:
     """What makes code for one type of device.
 
-    ``compile`` gives the code of a kernel; it raises Unsupported for a kernel that it cannot express. ``lacks`` says
-    what is missing here, None where the backend works. ``slow`` compilers work for several kernels at once, in
-    ``threads(kernels)`` threads, and call tools that may be missing; ``prepare(nodes)`` tells them that kernels of a
-    graph come, and ``begin`` does of ``compile`` what is quick; those that are not ``hinted`` take no hints.
+    ``compile`` begins the code of a kernel; it, or finishing that, raises Unsupported for one that it cannot express.
+    ``lacks`` says what is missing here, None where the backend works. ``slow`` compilers finish several kernels at
+    once, in ``threads(kernels)`` threads, and call tools that may be missing; ``prepare(nodes)`` tells them that
+    kernels of a graph come; those that are not ``hinted`` take no hints.
 
     Where there are ``choices(kernel, hints)`` of how to cut a kernel, ``compile`` heeds one of them, and
     ``signature(kernel, hints, device)`` names in all processes what decides which one is the fastest.
     """
 
     target: Target
-    compile: Callable[[Kernel, Specialisation, Place], KernelCode]
+    compile: Compile
     lacks: Callable[[], str | None]
     slow: bool = False
     hinted: bool = True
@@ -45,7 +45,6 @@ class Backend:
     signature: Callable[[Kernel, Hints, str], str] | None = None
     threads: Callable[[int], int] = lambda kernels: min(kernels, COMPILERS)
     prepare: Callable[[int], None] = lambda nodes: None
-    begin: Callable[[Kernel, Specialisation, Place], Begun] | None = None
 
 
 def backend(device: str, cpu: str = "llvm") -> Backend | None:
@@ -138,7 +137,7 @@ def _launched_by_triton(kernel: Kernel, special: Specialisation, place: Place) -
     return triton.launched_by_triton(kernel, replace(special, guarded=False, aligned=False), place)
 
 
-def _begun(kernel: Kernel, special: Specialisation, place: Place) -> Begun:
+def _launched(kernel: Kernel, special: Specialisation, place: Place) -> Begun:
     emitted = triton.emitted(kernel, replace(special, fitted=True), place)
 
     def other(aligned: bool) -> DeviceCode:
@@ -155,26 +154,22 @@ def _begun(kernel: Kernel, special: Specialisation, place: Place) -> Begun:
     return Begun(emitted.key, len(emitted.module.text), finish)
 
 
-def _launched(kernel: Kernel, special: Specialisation, place: Place) -> KernelCode:
-    return _begun(kernel, special, place).finish()
-
-
 def _triton(device: str, **more: bool) -> Target:
     return Target(device, "triton", launch=2500.0, products=False, scratch=False, atomics=True, **more)
 
 
 _CUDA = _triton("cuda", reports=False, epilogues=torch.version.hip is None)
 _CHOICES: dict[str, Any] = {"choices": triton.candidates, "signature": triton.signature}
-_SLOW: dict[str, Any] = {"slow": True, "threads": triton.threads, "prepare": triton.prepare, "begin": _begun}
+_SLOW: dict[str, Any] = {"slow": True, "threads": triton.threads, "prepare": triton.prepare}
 _LAUNCHED: dict[str, Any] = {**_SLOW, **_CHOICES}
 _ALONE: dict[str, Any] = {"library": False, "products": True, "epilogues": False}
 CPUS = {"llvm": "cpu", "alone": "cpu alone", "triton": "cpu by triton"}
 BACKENDS: dict[str, Backend] = {
-    "cpu": Backend(CPU, _llvm, _nothing, hinted=False),
-    "cpu alone": Backend(replace(CPU, library=False), _llvm, _nothing, hinted=False),
+    "cpu": Backend(CPU, at_once(_llvm), _nothing, hinted=False),
+    "cpu alone": Backend(replace(CPU, library=False), at_once(_llvm), _nothing, hinted=False),
     "cuda": Backend(_CUDA, _launched, _cuda_lacks, **_LAUNCHED),
     "cuda alone": Backend(replace(_CUDA, **_ALONE), _launched, _cuda_lacks, **_LAUNCHED),
-    "xpu": Backend(_triton("xpu"), _launched_by_triton, _xpu_lacks),  # never run: no such device was at hand
+    "xpu": Backend(_triton("xpu"), at_once(_launched_by_triton), _xpu_lacks),  # never run: no such device was at hand
     # The way of a GPU on the CPU's tensors, by Triton's interpreter: for tests.
-    "cpu by triton": Backend(_triton("cpu"), _interpreted, _triton_lacks, **_CHOICES),
+    "cpu by triton": Backend(_triton("cpu"), at_once(_interpreted), _triton_lacks, **_CHOICES),
 }

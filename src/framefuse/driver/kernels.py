@@ -195,6 +195,4 @@ def _begun(item: RunKernel, graph: Graph, options: Options, choice: Choice | Non
     special = Specialisation(dict(_hints(item, graph, options)), guarded=_guarded(item, graph), choice=choice)
     hurried = behind.PROCESS.hurried and item.device == "cpu"
     compiler, place = _backend(item, options), Place(item.device, load, options.cache, quick=hurried)
-    if compiler.begin is not None:
-        return compiler.begin(item.kernel, special, place)
-    return Begun(object(), 0, lambda: compiler.compile(item.kernel, special, place))
+    return compiler.compile(item.kernel, special, place)

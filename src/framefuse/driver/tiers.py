@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from framefuse import _native
 from framefuse.driver import behind
+from framefuse.driver.kernels import compile_kernel
 from framefuse.ir.code import NativeCode
-from framefuse.ir.late_imports import later
 from framefuse.ir.schedule import RunKernel
 from framefuse.options import Options
 from framefuse.runtime.compilation import Compilation
-
-if TYPE_CHECKING:
-    from framefuse.driver.kernels import compile_kernel
-else:
-    compile_kernel = later("framefuse.driver.kernels", "compile_kernel")
 
 
 def quick(stages: Compilation) -> bool:

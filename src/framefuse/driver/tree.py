@@ -14,7 +14,7 @@ import torch
 from framefuse import _native
 from framefuse.capture.entry import Segment
 from framefuse.capture.program.sharded_optimizers import LocalStep
-from framefuse.driver import behind, own_backwards, tiers
+from framefuse.driver import behind, own_backwards
 from framefuse.driver.ambient import as_recorded
 from framefuse.driver.calls import Call, call_of
 from framefuse.driver.faults import report_bug
@@ -45,10 +45,13 @@ if TYPE_CHECKING:
     from framefuse.capture.exits.point_names import point_names
     from framefuse.capture.exits.resume_points import ResumePoint, ResumePoints
     from framefuse.capture.record import Recording, record, resume
+    from framefuse.driver.tiers import improve, quick
 else:
     point_names = later("framefuse.capture.exits.point_names", "point_names")
     ResumePoints = later("framefuse.capture.exits.resume_points", "ResumePoints")
     record = later("framefuse.capture.record", "record")
+    improve = later("framefuse.driver.tiers", "improve")
+    quick = later("framefuse.driver.tiers", "quick")
     resume = later("framefuse.capture.record", "resume")
 
 logger = logging.getLogger("framefuse.cache")
@@ -296,7 +299,7 @@ class _Tree:
         """What another thread does when code that was compiled quickly runs: better code takes its place."""
         try:
             for stages, plan, place in self.hurried:
-                tiers.improve(stages, plan, self.state.options)
+                improve(stages, plan, self.state.options)
                 if place is not None:
                     place.keep(stages)
         except Exception as error:  # the code that is there goes on
@@ -340,7 +343,7 @@ class _Tree:
             return None
         if place is not None:
             self.keep(segment, place, stages)
-        if tiers.quick(stages):
+        if quick(stages):
             self.hurried.append((stages, entry.plan, place))
         start = resume_dispatch_of(segment.start)
         return Product(stages, seconds, why=self.misses.get(id(start))), entry

@@ -20,6 +20,7 @@ import framefuse
 from framefuse.aot import loader, recording
 from framefuse.aot.forms import products as multiplied
 from framefuse.codegen import targets
+from framefuse.codegen.specialisation import at_once
 from framefuse.fuse.grouping import products as grouping
 from framefuse.ir.code import LaunchedCode
 from framefuse.lower import attention, products
@@ -367,6 +368,6 @@ if __name__ == "__main__":
     Items._matmul = by_library
     target = replace(targets.BACKENDS["cpu by triton"].target, library=False, products=True)
     targets.BACKENDS["cpu alone"] = replace(
-        targets.BACKENDS["cuda"], target=target, compile=compiled, begin=None, lacks=lambda: None, choices=None
+        targets.BACKENDS["cuda"], target=target, compile=at_once(compiled), lacks=lambda: None, choices=None
     )
     sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", __file__, *sys.argv[1:]]))

@@ -14,6 +14,7 @@ from tests.unit.native import fake_driver
 
 import framefuse
 from framefuse.codegen import targets
+from framefuse.codegen.specialisation import at_once
 from framefuse.ir.plan import MatmulStep
 from framefuse.runtime.item_steps import ByLibrary
 
@@ -41,11 +42,11 @@ def for_gpu(monkeypatch):
     """Exports of tensors on the CPU compile real code for a GPU, which nothing launches."""
 
     def compiled(kernel, special, place):
-        made = targets.BACKENDS["cuda"].compile(kernel, special, replace(place, load=None))
+        made = targets.BACKENDS["cuda"].compile(kernel, special, replace(place, load=None)).finish()
         return replace(made, code=replace(made.code, function=1))
 
     target = replace(targets.BACKENDS["cpu by triton"].target, library=False, products=True)
-    own = {"compile": compiled, "begin": None, "choices": None}
+    own = {"compile": at_once(compiled), "choices": None}
     backend = replace(targets.BACKENDS["cuda"], target=target, lacks=lambda: None, **own)
     monkeypatch.setitem(targets.BACKENDS, "cpu alone", backend)
     with fake_driver.fake_driver():

@@ -16,7 +16,7 @@ import torch
 
 from framefuse import _native
 from framefuse.codegen import targets, triton
-from framefuse.codegen.specialisation import Place, Specialisation
+from framefuse.codegen.specialisation import Place, Specialisation, at_once
 from framefuse.ir.code import LaunchedCode
 from framefuse.native import abi
 
@@ -85,7 +85,7 @@ if __name__ == "__main__":
     abi.FALLBACKS["stream"] = lambda device: 0
     abi.initialise(without=("stream",))
     targets.BACKENDS["cpu"] = replace(targets.BACKENDS["cuda"], target=targets.BACKENDS["cpu by triton"].target,
-                                      compile=compiled, begin=None, lacks=lambda: None)  # fmt: skip
+                                      compile=at_once(compiled), lacks=lambda: None)  # fmt: skip
     os.environ["FRAMEFUSE_TEST_DEVICE"] = "cpu"
     status = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *sys.argv[1:]])
     print(f"{COUNTS['launches']} launches, {COUNTS['unaligned']} for any pointers, {COUNTS['sizes']} for any sizes")

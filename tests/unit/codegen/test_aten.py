@@ -10,6 +10,7 @@ import torch.nn.functional as F
 import framefuse
 from framefuse.api import compiled_function
 from framefuse.codegen import targets
+from framefuse.codegen.specialisation import at_once
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.driver import passes
 from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
@@ -165,12 +166,14 @@ def test_a_generator_is_read_at_each_call():
     assert steps(fast)
 
 
+@pytest.mark.parametrize("begun", [False, True])
 @pytest.mark.parametrize("error", [Unsupported("a loop"), RuntimeError("no ptxas\nhere"), OSError()])
-def test_a_kernel_that_cannot_be_compiled(error, monkeypatch, caplog):
+def test_a_kernel_that_cannot_be_compiled(error, begun, monkeypatch, caplog):
     def fails(*args):
         raise error
 
-    compiles = replace(targets.BACKENDS["cpu"], lacks=lambda: None, compile=fails, slow=True)
+    compiler = at_once(fails) if begun else fails
+    compiles = replace(targets.BACKENDS["cpu"], lacks=lambda: None, compile=compiler, slow=True)
     monkeypatch.setitem(targets.BACKENDS, "cpu", compiles)
     fast = framefuse.compile(chain, options={"check": False})
     with caplog.at_level(logging.WARNING, logger="framefuse"):

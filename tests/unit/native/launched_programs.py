@@ -15,7 +15,7 @@ import torch
 from tests.unit.native.fake_driver import FakeDriver, fake_driver
 
 from framefuse.codegen import targets, triton
-from framefuse.codegen.specialisation import Place, Specialisation
+from framefuse.codegen.specialisation import Place, Specialisation, at_once
 from framefuse.ir.code import DeviceCode, LaunchedCode, Run
 from framefuse.ir.loops import Kernel
 from framefuse.native import abi
@@ -75,7 +75,7 @@ def launched() -> Iterator[FakeDriver]:
         return LaunchedCode(code, lambda aligned: (one(aligned).function, 0), 32 * code.warps)
 
     with fake_driver() as driver:
-        targets.BACKENDS["cpu by triton"] = dataclasses.replace(before, compile=compile, begin=None)
+        targets.BACKENDS["cpu by triton"] = dataclasses.replace(before, compile=at_once(compile))
         abi.FALLBACKS["stream"] = lambda index: 0
         abi.initialise(without=("stream",))
         yield driver
