@@ -1,12 +1,12 @@
-"""Shows on a terminal what is being compiled, where that takes longer than two seconds; elsewhere nothing is shown."""
+"""Shows on a terminal what takes longer than two seconds, compiling above all; elsewhere nothing is shown."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 from framefuse.ir.trace import Trace
 
@@ -22,14 +22,20 @@ def at(stage: str) -> None:
     _stages[threading.get_ident()] = stage
 
 
-@contextmanager
-def shown(trace: Trace) -> Iterator[None]:
+def shown(trace: Trace) -> AbstractContextManager[None]:
     """Shows one line while this thread compiles a trace, and clears it at the end."""
+    thread, line = threading.get_ident(), trace.line
+    return telling(lambda: f"compiling {line.function} ({line.place})", lambda: _stages.get(thread, ""))
+
+
+@contextmanager
+def telling(what: Callable[[], str], stage: Callable[[], str]) -> Iterator[None]:
+    """Shows one line inside the block: what is done, for how long, and at which stage it is."""
     if not _is_terminal():
         yield
         return
     done = threading.Event()
-    thread = threading.Thread(target=_show, args=(trace, threading.get_ident(), done), daemon=True)
+    thread = threading.Thread(target=_show, args=(what, stage, done), daemon=True)
     try:
         thread.start()
     except RuntimeError:  # no more threads
@@ -49,16 +55,23 @@ def _is_terminal() -> bool:
         return False
 
 
-def _show(trace: Trace, thread: int, done: threading.Event) -> None:
-    begun, line = time.monotonic(), trace.line
-    if done.wait(PATIENCE):
-        return
-    with _line, suppress(OSError, ValueError):
-        while True:
-            seconds, stage = time.monotonic() - begun, _stages.get(thread, "")
-            sys.stderr.write(f"{CLEAR}framefuse: compiling {line.function} ({line.place}), {seconds:.0f} s: {stage}")
-            sys.stderr.flush()
-            if done.wait(PACE):
-                break
-        sys.stderr.write(CLEAR)
+def _show(what: Callable[[], str], stage: Callable[[], str], done: threading.Event) -> None:
+    begun = time.monotonic()
+    while done.wait(PATIENCE) is False:  # another line may be shown for longer: that of a part of this
+        if _line.acquire(blocking=False):
+            try:
+                with suppress(OSError, ValueError):
+                    _write(what, stage, done, begun)
+            finally:
+                _line.release()
+            return
+
+
+def _write(what: Callable[[], str], stage: Callable[[], str], done: threading.Event, begun: float) -> None:
+    while True:
+        sys.stderr.write(f"{CLEAR}framefuse: {what()}, {time.monotonic() - begun:.0f} s: {stage()}")
         sys.stderr.flush()
+        if done.wait(PACE):
+            break
+    sys.stderr.write(CLEAR)
+    sys.stderr.flush()

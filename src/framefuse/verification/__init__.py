@@ -59,7 +59,8 @@ def minify(
             it takes more than ``seconds``; ``"slow"``, a compiled call takes 1.1 times eager's time or more. For a
             crash or a hang each attempt is a process of its own.
         training: as for :func:`framefuse.verify`.
-        seconds: how long one attempt may take; in all it takes at most 20 times as long.
+        seconds: how long a program that may hang is waited for at most, or 20 times eager's time where that is more.
+            Each is first given what compiling mostly takes, 3 s or more. In all it takes at most 40 times as long.
 
     Raises:
         UserError: no stretch of the program shows this by itself.

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -14,6 +14,7 @@ from statistics import median
 import torch
 
 from framefuse import api
+from framefuse.driver.progress import telling
 from framefuse.errors import UserError
 from framefuse.ir.values import Arguments, Function, Keywords
 from framefuse.verification.case import Case, cases
@@ -28,19 +29,32 @@ KINDS = ("wrong", "crash", "hang", "slow")
 APART = ("crash", "hang")  # each attempt is a process of its own
 ROUNDS = 7  # calls of which a time is the median
 SCRIPT = """
-import sys, torch, framefuse
+import sys, time, torch, framefuse
 space, inputs, training = torch.load(sys.argv[1], weights_only=False)
-framefuse.compile(torch.neg)(torch.ones(2))
-print("ready", flush=True)
 names = dict(torch=torch, inf=float("inf"), nan=float("nan"))
 exec(compile(space, "case", "exec"), names)
-f = framefuse.compile(names["f"], options={"verify": False})
-for _ in range(2):
+def run(f):
+    begun = time.perf_counter()
     with torch.set_grad_enabled(training):
         results = [part for part in f(*inputs) if isinstance(part, torch.Tensor) and part.requires_grad]
         if results:
             torch.autograd.backward(results, [torch.ones_like(part) for part in results])
+    return time.perf_counter() - begun
+eager = max(run(names["f"]) for _ in range(2))
+def start(f):
+    begun = time.perf_counter()
+    framefuse.compile(f, options={"verify": False, "cache": False})(torch.ones(2))
+    return time.perf_counter() - begun
+start(lambda x: x + 1)
+print(eager, start(lambda x: x * 3), flush=True)
+f = framefuse.compile(names["f"], options={"verify": False})
+run(f), run(f)
 """
+EAGER = 20  # times eager's time that two calls may take, one of them recorded, behind what it takes to compile
+# To compile one operation takes 20 ms where all is imported. So often that, and so often for each call, is more than a
+# program takes on a machine that is as busy; what it imports needs a few seconds.
+COMPILE, CALL, FLOOR = 40.0, 2.0, 3.0
+AGAIN = 3  # times that, for what was found
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +90,12 @@ def minify(
     if isinstance(function, (str, Path)):
         function, args, training = stored(Path(function))
     name, program, options = program_of(function, args, kwargs, training)
-    shows = _shows(kind, options, seconds)
-    case = next((case for case in _candidates(kind, program, options) if shows(case)), None)
-    if case is not None:
-        small = Shrinker(shows, seconds=20 * seconds).shrunk(case)
+    small = None
+    for quick in (True, False) if kind in APART else (False,):  # what is given little time may be no hang
+        small = _smallest(name, kind, program, options, seconds, quick)
+        if small is not None:
+            break
+    if small is not None:
         call, line = last_call(small)
         text = program_text(small, f"{kind}: {call}{f' of {line}' if line else ''}", slow=kind == "slow")
         return _written(Minified(kind, call, line, text, case=small), path)
@@ -88,6 +104,18 @@ def minify(
         if found.text:
             return _written(Minified(kind, found.call, found.line, found.text), path)
     raise UserError(f"no stretch of {name} shows this by itself. Ask framefuse.verify, or try another kind=")
+
+
+def _smallest(name: str, kind: str, program: Program, options: Keywords, seconds: float, quick: bool) -> Case | None:
+    """The smallest case that shows it; where attempts are ``quick``, it shows it in several times that as well."""
+    shows = _shows(kind, options, seconds, 1 if quick else 0)
+    shrinker = Shrinker(shows, seconds=20 * seconds)
+    with telling(lambda: f"minifying {name}", shrinker.state):
+        case = next((case for case in _candidates(kind, program, options) if shows(case)), None)
+        small = None if case is None else shrinker.shrunk(case)
+        if quick and small is not None and not _shows(kind, options, seconds, AGAIN)(small):
+            return None
+    return small
 
 
 def _candidates(kind: str, program: Program, options: Keywords) -> Iterator[Case]:
@@ -109,31 +137,40 @@ def _written(found: Minified, path: str | Path | None) -> Minified:
     return replace(found, path=Path(path))
 
 
-def _shows(kind: str, options: Keywords, seconds: float) -> Callable[[Case], bool]:
+def _shows(kind: str, options: Keywords, seconds: float, quick: int) -> Callable[[Case], bool]:
     """Whether a case is of the kind that is looked for."""
     if kind == "wrong":
         return lambda case: bool(case.differs(options)[0])
     if kind == "slow":
         return lambda case: _slowness(case, options) > SLOWER
-    return lambda case: _apart(case, seconds) == kind
+    return lambda case: _apart(case, seconds, quick) == kind
 
 
-def _apart(case: Case, seconds: float) -> str:
-    """How a process of its own ends that runs the case: ``crash``, ``hang`` or nothing."""
+def _apart(case: Case, seconds: float, quick: int = 0) -> str:
+    """How a process of its own ends that runs the case: ``crash``, ``hang`` or nothing. It is given ``seconds``, where
+    eager does with less, or ``quick`` times what compiling mostly takes.
+    """
     with tempfile.TemporaryDirectory() as folder:
         given, script = Path(folder) / "case.pt", Path(folder) / "case.py"
         torch.save((case.body[0], case.inputs, case.training), given)
         script.write_text(SCRIPT, encoding="utf-8")
         command = [sys.executable, str(script), str(given)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-            if process.stdout is not None:
-                process.stdout.readline()  # the imports, and the start on a busy machine, are not what is timed
+            line = process.stdout.readline() if process.stdout is not None else b""  # imports are not what is timed
             try:
-                ended = process.wait(seconds)
+                ended = process.wait(_patience(line.split(), case, seconds, quick))
             except subprocess.TimeoutExpired:
                 process.kill()
                 return "hang"
     return "crash" if ended < 0 else ""
+
+
+def _patience(took: Sequence[bytes], case: Case, seconds: float, quick: int) -> float:
+    """How long a process may take, which tells the seconds of eager and of compiling next to nothing."""
+    eager, start = map(float, took) if len(took) == 2 else (0.0, 0.0)
+    whole = max(seconds, EAGER * eager)
+    mostly = max(FLOOR, start * (COMPILE + CALL * len(case.graph.nodes)) + EAGER * eager)
+    return min(whole, quick * mostly) if quick else whole
 
 
 def _slowness(case: Case, options: Keywords) -> float:

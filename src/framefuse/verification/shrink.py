@@ -26,6 +26,7 @@ class Shrinker:
         self.shows = shows
         self.end = time.monotonic() + seconds
         self.tried = 0
+        self.calls = 0  # of the smallest case that shows it
         # What becomes of a warning in smaller cases: one that is new says that it is about something else.
         self.warned: Literal["ignore", "error"] = "ignore"
 
@@ -37,9 +38,17 @@ class Shrinker:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter(self.warned)
-                return self.shows(case)
+                shown = self.shows(case)
         except Exception:
             return False
+        if shown:
+            self.calls = sum(node.op not in ("placeholder", "output") for node in case.graph.nodes)
+        return shown
+
+    def state(self) -> str:
+        """How far it has come, for who waits."""
+        left = f", {self.calls} {'call' if self.calls == 1 else 'calls'} left" if self.calls else ""
+        return f"{self.tried} smaller programs tried{left}"
 
     def shrunk(self, case: Case) -> Case:
         """The smallest case that was found, which shows the fault as ``case`` does."""

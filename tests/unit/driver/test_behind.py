@@ -463,6 +463,12 @@ def test_what_takes_long_is_shown_on_a_terminal_alone(monkeypatch, capsys, held)
     told = capsys.readouterr().err
     assert f"{progress.CLEAR}framefuse: compiling forward (model.py:12), 0 s: fuse" in told
     assert told.endswith(progress.CLEAR)
+    with progress.telling(lambda: "minifying f", lambda: "3 tried"):  # parts of it are shown by it alone
+        time.sleep(0.1)
+        with progress.shown(trace):
+            time.sleep(0.1)
+    told = capsys.readouterr().err
+    assert "framefuse: minifying f, 0 s: 3 tried" in told and "compiling" not in told
     monkeypatch.setattr(progress, "PATIENCE", 30)
     with progress.shown(trace):
         pass

@@ -164,9 +164,40 @@ def test_programs_that_end_their_process_or_hang(monkeypatch):
     assert room._apart(case, 1.0) == "hang"
 
 
+def test_a_hang_is_given_what_compiling_mostly_takes_and_tried_again(monkeypatch):
+    room = importlib.import_module("framefuse.verification.minify")
+    waited = []
+
+    def apart(case, seconds, quick):
+        waited.append(room._patience([b"0.001", b"0.02"], case, seconds, quick))
+        return "hang" if ".sub(" in case.body[0] else ""
+
+    monkeypatch.setattr(room, "_apart", apart)
+    monkeypatch.setattr(room, "cases", None)  # which compiles: that would hang in this process
+    found = framefuse.minify(_step, *_pair(), kind="hang")
+    assert found.call == "sub" and len(found.case.graph.nodes) == 4
+    assert set(waited[:-1]) == {3.0} and waited[-1] == 9.0
+    assert room._patience([b"2", b"0.02"], found.case, 30.0, 1) == 40.0  # eager's time counts
+    assert room._patience([], found.case, 30.0, 0) == 30.0
+
+
+def test_what_is_given_too_little_time_is_tried_in_full(monkeypatch):
+    room = importlib.import_module("framefuse.verification.minify")
+    monkeypatch.setattr(room, "cases", None)
+    tried = []
+
+    def apart(case, seconds, quick):
+        tried.append(quick)
+        return "hang" if quick == 1 or (not quick and ".sub(" in case.body[0]) else ""
+
+    monkeypatch.setattr(room, "_apart", apart)
+    assert framefuse.minify(_step, *_pair(), kind="hang").call == "sub"
+    assert tried[0] == 1 and 3 in tried and tried[-1] == 0
+
+
 def test_a_crash_is_made_smaller(monkeypatch):
     room = importlib.import_module("framefuse.verification.minify")
-    monkeypatch.setattr(room, "_apart", lambda case, seconds: "crash" if ".sub(" in case.body[0] else "")
+    monkeypatch.setattr(room, "_apart", lambda case, seconds, quick: "crash" if ".sub(" in case.body[0] else "")
     monkeypatch.setattr(room, "cases", None)  # which compiles: that would end this process
     found = framefuse.minify(_step, *_pair(), kind="crash")
     assert found.call == "sub" and len(found.case.graph.nodes) == 4 and "crash" in str(found)
