@@ -114,22 +114,21 @@ def _unset(builder: Builder, fact: Fact, node: Node) -> None:
 
 def _number(builder: Builder, fact: Fact, node: Node) -> None:
     register = builder.load(node)
-    number = builder.bind(fact.value, str(fact.source))
     part = node.where or builder.late
     if fact.kind == "scalar" and part is not builder.front:
         part = builder.late  # an element changes without the place that holds the tensor
-    part.add(fact, fact.kind, register, number)
+    part.add(fact, fact.kind, register, builder.bind(fact.value, str(fact.source), part))
 
 
 def _count(builder: Builder, fact: Fact, node: Node) -> None:
     """A length as a number: it changes without the place that holds the container."""
-    number = builder.bind(fact.value, f"len({fact.source})")
     if builder.settle(node):
         part = builder.block(node.known) if is_a(node.known, dict) else builder.late
-        part.add(fact, "count", builder.constant(node.known), number)
-        return
-    register = builder.load(node)
-    (builder.front if node.where is builder.front else builder.late).add(fact, "count", register, number)
+        register = builder.constant(node.known)
+    else:
+        register = builder.load(node)
+        part = builder.front if node.where is builder.front else builder.late
+    part.add(fact, "count", register, builder.bind(fact.value, f"len({fact.source})", part))
 
 
 def _code(builder: Builder, fact: Fact, node: Node) -> None:

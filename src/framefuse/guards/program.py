@@ -46,7 +46,7 @@ def _built(builder: Builder, arguments: int, sources: Iterable[Source]) -> Guard
     for fact in builder.assumptions.facts:
         if fact.source.is_argument:
             add(builder, fact)
-    early = builder.relations(builder.assumptions.relations, builder.assumptions.comparisons)
+    early = builder.relations(builder.assumptions.relations, builder.assumptions.comparisons, early=True)
     for fact in builder.assumptions.facts:
         if not fact.source.is_argument:
             add(builder, fact)
@@ -58,6 +58,7 @@ def _built(builder: Builder, arguments: int, sources: Iterable[Source]) -> Guard
     last = builder.relations(
         [r for r in builder.assumptions.relations if r not in early.stated],
         [r for r in builder.assumptions.comparisons if r not in early.stated],
+        early=False,
     )
     for relation in (*builder.assumptions.relations, *builder.assumptions.comparisons):
         if relation not in early.stated | last.stated:

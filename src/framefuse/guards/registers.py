@@ -63,6 +63,7 @@ class Builder:
         self.held: dict[int, int] = {}
         self.registers = 0
         self.repeats: list[tuple[int, int, str]] = []
+        self.set_late: set[int] = set()  # numbers that another part than the front sets
         self.done: set[tuple[Hashable, ...]] = set()
         self.dicts: Dicts = {}
         self.free_members: frozenset[tuple[type, str]] | None = None
@@ -270,37 +271,45 @@ class Builder:
             for dimension, extent in enumerate(extents or ()):
                 if isinstance(extent, Symbol):
                     what = f"{source}.{'shape' if kind == 'size' else 'stride()'}[{dimension}]"
-                    binds.append((kind, dimension, self.bind(extent, what)))
+                    binds.append((kind, dimension, self.bind(extent, what, part)))
         part.add(Fact(source, "tensor", spec), "tensor", register, spec, tuple(binds))
 
     # ---- numbers ----
 
-    def bind(self, symbol: Symbol | str, what: str) -> int:
-        """The number to be set; where the symbol is bound already, another one that must equal it."""
+    def bind(self, symbol: Symbol | str, what: str, part: Part) -> int:
+        """The number that ``part`` is to set; where the symbol is bound already, another one that must equal it."""
         number = self.numbers.fresh()
+        if part is not self.front:
+            self.set_late.add(number)
         first = self.numbers.number_of.setdefault(symbol, number)
         if first != number:
             self.repeats.append((first, number, f"{what} == {symbol}"))
         return number
 
-    def relations(self, relations: Iterable[Relation], comparisons: Iterable[RealRelation]) -> Stated:
-        """The derived symbols and relations that can be computed from what is bound by now."""
+    def relations(self, relations: Iterable[Relation], comparisons: Iterable[RealRelation], early: bool) -> Stated:
+        """The derived symbols and relations that can be computed from what is bound by now; the early ones from what
+        arguments alone say, before any block has run.
+        """
         part = Part()
         stated: set[Relation | RealRelation] = set()
+        unset = self.set_late if early else frozenset()
         for left, right, text in self.repeats:
-            part.add(text, "relation", "==", left, right)
-        self.repeats.clear()
-        bound = self.numbers.number_of
+            if left not in unset and right not in unset:
+                part.add(text, "relation", "==", left, right)
+        self.repeats = [repeat for repeat in self.repeats if not unset.isdisjoint(repeat[:2])]
+        numbers = self.numbers.number_of
+        bound = {symbol for symbol, number in numbers.items() if number not in unset}
         for symbol, value in self.assumptions.definitions:
-            if symbol not in bound and value.names <= bound.keys():
-                bound[symbol] = self.compute(part, value, f"{symbol} = {value}")
+            if symbol not in numbers and value.names <= bound:
+                numbers[symbol] = self.compute(part, value, f"{symbol} = {value}")
+                bound.add(symbol)
         for relation in relations:
-            if relation.left.symbols | relation.right.symbols <= bound.keys():
+            if relation.left.symbols | relation.right.symbols <= bound:
                 left, right = (self.compute(part, side, side) for side in (relation.left, relation.right))
                 part.add(relation, "relation", relation.op, left, right)
                 stated.add(relation)
         for comparison in comparisons:
-            if comparison.names <= bound.keys():
+            if comparison.names <= bound:
                 left, right = (self.compute(part, side, side) for side in (comparison.left, comparison.right))
                 part.add(comparison, "real_relation", comparison.op, left, right, comparison.holds)
                 stated.add(comparison)

@@ -222,6 +222,9 @@ class Natives:
             value = overheard(self.machine, target, lambda: self.handling(target, args, kwargs))
             unseen = recorder.mode_calls == before
             if unseen:
+                stop = TABLE[call_name(target)].stop  # torch shows ``set_`` to no mode
+                if stop:
+                    recorder.kill(stop, call_name(target))
                 recorder.memory.lasting += 1
                 for part in (*args, *kwargs.values()):
                     pin_nested(part)
