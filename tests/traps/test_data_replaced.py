@@ -115,6 +115,36 @@ def data_of_views(compiled):
         yield f(x[0], part), part.detach().clone(), base.detach().clone(), part.is_leaf
 
 
+@trap(traces=3, hits=4)
+def data_of_what_a_view_wrote(compiled):
+    @compiled
+    def f(x, y):
+        view = x.view_as(x)
+        view.mul_(2)
+        x.data = y
+        return view * 3
+
+    for number in range(6):
+        leaf = torch.randn(2, 3, requires_grad=True)
+        x, y = leaf * 1, torch.randn(3, 2 + number % 2)[:, :2].t()
+        result = f(x, y)
+        (result.sin().sum() + x.sin().sum()).backward()
+        yield result, x, leaf.grad
+
+
+@trap(traces=3, hits=4)
+def memory_replaced_in_inference_mode(compiled):
+    @compiled
+    def f(x, y):
+        with torch.inference_mode():
+            y.set_(x)
+        return y * 2
+
+    for number in range(6):
+        x, y = torch.randn(2 + number % 2, 3), torch.randn(3, 2)
+        yield f(x, y), y, y.data_ptr() == x.data_ptr(), y._version
+
+
 @TABLE.parametrize()
 def test_programs_match_eager(trap: Trap) -> None:
     hold(trap)

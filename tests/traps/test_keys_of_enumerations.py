@@ -99,6 +99,17 @@ def a_hash_of_the_programs_own_runs(compiled):
         yield f(torch.randn(3))
 
 
+@trap(traces=4, hits=6)
+def a_member_of_a_size_beside_one_by_name(compiled):
+    @compiled
+    def f(x):
+        member = Plain(x.shape[0] % 2 + 1)
+        return x * member.value, member is Plain.FIRST, Plain["SECOND"].value
+
+    for size in (3, 3, 5, 2, 3, 5, 1, 7, 4, 6):
+        yield f(torch.randn(size, 2))
+
+
 @TABLE.parametrize()
 def test_keys_are_the_programs(trap: Trap) -> None:
     hold(trap)

@@ -157,6 +157,19 @@ def many_lengths_of_a_whole_graph(compiled):
         yield f(x, [0.5] * (1 + number))
 
 
+@trap(traces=30, hits=0)
+def a_memory_of_pairs_that_grows(compiled):
+    memory = deque(maxlen=4)
+
+    @compiled
+    def f(x):
+        memory.append((x.mean(), x.shape[0]))
+        return torch.stack([pair[0] for pair in memory]).mean(), sum(pair[1] for pair in memory)
+
+    for size in (3, 3, 5, 2, 3, 5, 1, 7, 1, 4, 3, 3):
+        yield f(torch.randn(size, 2)), len(memory)
+
+
 @TABLE.parametrize()
 def test_programs_match_eager(trap: Trap) -> None:
     hold(trap)

@@ -521,6 +521,19 @@ def warnings_are_logged(compiled):
         logger.removeHandler(handler)
 
 
+@trap(traces=4, hits=5)
+def warnings_are_put_into_a_list_of_the_call(compiled):
+    @compiled
+    def f(x):
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            warnings.warn("told", UserWarning, stacklevel=1)
+        return x * len(heard), str(heard[0].message)
+
+    for _ in range(8):
+        yield f(torch.randn(3))
+
+
 @TABLE.parametrize()
 def test_what_is_said_is_heard_in_its_place(trap: Trap) -> None:
     hold(trap)

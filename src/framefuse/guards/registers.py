@@ -101,7 +101,7 @@ class Builder:
         if node.settled:
             return True
         held = resolve(node)
-        if held is MISSING or (not node.stated and (_is_tensor(held) or self._by_content(node))):
+        if held is MISSING or (not node.stated and (_is_tensor(held) or self._is_bound(node) or self._by_content(node))):
             return False
         if node.base is not None:
             self.settle(node.base)
@@ -113,6 +113,9 @@ class Builder:
             return not node.base.stated and self._by_content(node.base)
         kind = self.types.get(id(node))
         return kind is not None and is_by_content(kind)
+
+    def _is_bound(self, node: Node) -> bool:
+        return self.types.get(id(node)) in BOUND
 
     def pin(self, node: Node) -> None:
         """Loads the node and compares it with the object that it must be."""
@@ -343,4 +346,5 @@ def resolve_again(node: Node) -> Value:
     return MISSING if node.base is None else held_below(node)
 
 
+BOUND = (types.BuiltinMethodType, types.MethodWrapperType)  # methods of C that have an owner
 FAST = frozenset(("item", "func", "self"))  # what of a holder may never change

@@ -61,12 +61,20 @@ class OnCopies:
 @dataclass(frozen=True, slots=True)
 class BeforeWrite:
     """Makes a view as if it had been made before its memory was written last: autograd remembers at which count of
-    writes that was, and refuses to say what made a view where gradients were off once there are more.
+    writes that was, and refuses to say what made a view where gradients were off once there are more. Of the view that
+    was itself ``written`` it asked at the write, and so it stays, whatever the base's data become later.
     """
 
     target: Callable[..., Value]
+    written: bool = False
 
     def __call__(self, base: torch.Tensor, *args: Value, **kwargs: Value) -> Value:
+        made = self._made(base, *args, **kwargs)
+        if self.written and isinstance(made, torch.Tensor):
+            _ = made.grad_fn
+        return made
+
+    def _made(self, base: torch.Tensor, *args: Value, **kwargs: Value) -> Value:
         count, put = 0 if base.is_inference() else base._version, torch._C._autograd._unsafe_set_version_counter
         if not count:
             return self.target(base, *args, **kwargs)

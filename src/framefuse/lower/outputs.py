@@ -275,9 +275,9 @@ class Outputs:
                 return
         target, name, args, kwargs = form
         grad = definition.call.grad_enabled
-        earlier = definition.index < self.values.last_write.get(self.trace.metas[value].storage, -1)
-        if earlier and (self._is_fragile(value) or self._carries(value)):
-            target = BeforeWrite(target)
+        write = self.values.last_write.get(self.trace.metas[value].storage, -1)
+        if definition.index < write and (self._is_fragile(value) or self._carries(value)):
+            target = BeforeWrite(target, self._carries(value) and self.trace.calls[write].written[:1] == (value,))
         if self._is_turned(value):
             target = Turned(getattr(torch.Tensor, f"{name}_"))
         if definition.call.inference:

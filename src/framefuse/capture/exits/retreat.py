@@ -17,7 +17,7 @@ from framefuse.capture.facts.atoms import ATOMS
 from framefuse.capture.facts.numbers import TRACKED
 from framefuse.capture.interp.machine import Handler, Machine
 from framefuse.capture.program.breaks import Before
-from framefuse.capture.program.decoded import HANDLERS, Code
+from framefuse.capture.program.decoded import HANDLERS, Code, decode
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.iterators import RangeIterator
 from framefuse.capture.program.leaves import MUTABLE_TYPES, NATIVE_KINDS
@@ -42,15 +42,18 @@ def watched(code: Code) -> Code:
         code.watched = watched = copy.copy(code)
         moving = {HANDLERS.get(name) for name in MOVING}
         watched.steps = [
-            (handler if handler in moving else _remembering(handler), argument) for handler, argument in code.steps
+            (handler if plain in moving else _remembering(handler, plain), argument)
+            for (handler, argument), (plain, _) in zip(code.steps, decode(code.code).steps, strict=True)
         ]
         watched.watched = watched
     return code.watched
 
 
-def _remembering(handler: Handler) -> Handler:
+def _remembering(handler: Handler, plain: Handler) -> Handler:
+    """``plain`` is the handler of the opcode, where ``handler`` breaks before it or makes it a step."""
+
     def run(machine: Machine, frame: Frame, argument: int) -> Outcome:
-        machine.exits.before = Before(frame, handler, argument, _done(machine))
+        machine.exits.before = Before(frame, plain, argument, _done(machine))
         try:
             return handler(machine, frame, argument)
         finally:

@@ -360,6 +360,7 @@ class Sources:
                 if bound:
                     # A bound method of C is a fresh object at each read: its owner and name are what counts.
                     wrapper = is_a(value, types.MethodWrapperType)
+                    self.fact(source, "type", kind)
                     owner = Source("getattr", source, "__self__") if wrapper else Source("self", source)
                     self.guard_value(owner, value.__self__)
                     self.fact(Source("getattr", source, "__name__"), "str", value.__name__)
