@@ -101,7 +101,7 @@ class Builder:
         if node.settled:
             return True
         held = resolve(node)
-        if held is MISSING or (not node.stated and (_is_tensor(held) or self._is_bound(node) or self._by_content(node))):
+        if held is MISSING or (not node.stated and (_is_tensor(held) or self._has_many(node))):
             return False
         if node.base is not None:
             self.settle(node.base)
@@ -114,8 +114,8 @@ class Builder:
         kind = self.types.get(id(node))
         return kind is not None and is_by_content(kind)
 
-    def _is_bound(self, node: Node) -> bool:
-        return self.types.get(id(node)) in BOUND
+    def _has_many(self, node: Node) -> bool:
+        return self.types.get(id(node)) in BOUND or self._by_content(node)
 
     def pin(self, node: Node) -> None:
         """Loads the node and compares it with the object that it must be."""
