@@ -173,6 +173,26 @@ def one_set_before_something_is_said_and_set_back_after_it(compiled):
     yield from called(compiled, f)
 
 
+@trap(traces=2, hits=4)
+def one_set_before_something_is_said_that_no_code_of_the_program_hears(compiled):
+    def f(x):
+        token = COLLECTED.set({"parts": []})
+        level = LEVEL.set(LEVEL.get() + 1)
+        SAYS.warning("said")
+        try:
+            y = collect(x * LEVEL.get())
+            parts = COLLECTED.get()["parts"]
+        finally:
+            LEVEL.reset(level)
+            COLLECTED.reset(token)
+        SAYS.warning("again")
+        LEVEL.set(LEVEL.get() + 1)
+        return y, parts, LEVEL.get()
+
+    yield from called(compiled, f)
+    LEVEL.set(0)
+
+
 @TABLE.parametrize()
 def test_context_variables(trap: Trap) -> None:
     hold(trap)

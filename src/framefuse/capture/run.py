@@ -14,6 +14,7 @@ from framefuse.capture.callables import (
     conversions,
     copy_functions,
     custom_functions,
+    data_parallel,
     flexible_attention,
     frame_readers,
     fused_steps,

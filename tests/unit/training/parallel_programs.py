@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import framefuse
+from framefuse.capture.program.parallel import running
 from framefuse.capture.program.sharded_optimizers import LocalStep
 from framefuse.runtime.function import compiled_function
 
@@ -46,17 +47,19 @@ class Halved(nn.Module):
         return self.last(torch.tanh(self.left(x) if left else self.right(x)))
 
 
-def batch(rank: int, turn: int) -> torch.Tensor:
-    return torch.randn(6, 8, generator=torch.Generator().manual_seed(10 * turn + rank))
+def batch(rank: int, turn: int, rows: int = 6) -> torch.Tensor:
+    return torch.randn(rows, 8, generator=torch.Generator().manual_seed(10 * turn + rank))
 
 
-def train(forward: Any, model: nn.Module, rank: int, steps: int = 5, **options: Any) -> list[Any]:
+def train(
+    forward: Any, model: nn.Module, rank: int, steps: int = 5, rows: tuple[int, ...] = (6,), **options: Any
+) -> list[Any]:
     """The gradients of each step, and the weights at the end."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     found: list[Any] = []
     for turn in range(steps):
         optimizer.zero_grad()
-        forward(batch(rank, turn), **options).square().mean().backward()
+        forward(batch(rank, turn, rows[turn % len(rows)]), **options).square().mean().backward()
         found.append([None if p.grad is None else p.grad.clone() for p in model.parameters()])
         optimizer.step()
     return [*found, [p.detach().clone() for p in model.parameters()]]
@@ -113,6 +116,46 @@ def the_graph_is_static(rank: int) -> None:
 def some_parameters_are_unused(rank: int) -> None:
     follows(rank, Halved, find_unused_parameters=True)
     follows(rank, Halved, calls={"left": rank == 0}, find_unused_parameters=True)
+
+
+@program
+def batches_of_all_sizes_are_three_graphs(rank: int) -> None:
+    rows = (8, 8, 5, 6, 7, 3, 9, 4)
+    forward, model, _, _ = wrapped("eager", deep)
+    expected = train(forward, model, rank, 8, rows)
+    forward, model, _, compiled = wrapped("around", deep)
+    torch.testing.assert_close(train(forward, model, rank, 8, rows), expected, rtol=1e-4, atol=1e-5)
+    state = compiled_function(compiled)
+    assert len(state.breaks) == 2 and len(state.products) <= 4, framefuse.explain(compiled)
+    assert state.dispatch.hits >= 6, framefuse.explain(compiled)
+
+
+@program
+def a_pass_that_raises_leaves_nothing_behind(rank: int) -> None:
+    class Strict(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.linear(x)
+            if x.shape[0] == 5:
+                raise ValueError("five rows")
+            return y
+
+    parallel = DistributedDataParallel(Strict())
+    compiled = framefuse.compile(parallel)
+    for rows in (4, 4, 5, 6, 5, 4):
+        x = torch.randn(rows, 8)
+        try:
+            found = compiled(x)
+        except ValueError as error:
+            assert rows == 5 and str(error) == "five rows"
+        else:
+            assert rows != 5
+            torch.testing.assert_close(found, parallel.module.linear(x))
+            found.sum().backward()
+        assert running() is None
 
 
 @program

@@ -15,7 +15,6 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from framefuse.capture.callables.unseen import compared, hidden, shown
 from framefuse.capture.facts.atoms import ATOMS, CONTAINERS
@@ -575,8 +574,3 @@ def _callable(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords)
         machine.recorder.sources.guard_type(args[0])
         LOOKUPS.note(type(args[0]))
     return MISSING
-
-
-@special(DistributedDataParallel._inside_ddp_forward)
-def _inside_ddp_forward(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
-    return machine.calls.call(frame, equivalents.inside_ddp_forward, args, kwargs)

@@ -118,8 +118,6 @@ def _context(
     if kwargs or root is None or root.is_argument:
         return MISSING
     place = (id(variable), "context", None)
-    if recorder.journal.told_since(variable) and (name != "set" or place in sources.written):
-        return MISSING  # who hears what was said may ask for the variable or set it
     if name == "get" and len(args) <= 1:
         value = variable.get(MISSING)
         if place in sources.written:

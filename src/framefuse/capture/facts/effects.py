@@ -84,15 +84,6 @@ class Journal:
         said = [write.value for write in self.writes if write.kind == "invoke" and write.value[0] is target]
         return (target, args, kwargs) in said
 
-    def told_since(self, variable: ContextVar[Value]) -> bool:
-        """Whether a call that is made again after the trace comes after all settings of a context variable."""
-        for write in reversed(self.writes if self.spoken else ()):
-            if write.kind == "invoke":
-                return True
-            if write.kind == "token" and write.holder is variable:
-                return False
-        return self.spoken
-
     def context(self, variable: ContextVar[Value], place: Place, value: Value, token: Token[Value]) -> None:
         """A context variable is set. Each setting is one of its own, as its token may live across a break."""
         self.sources.note_setting(Setting(token, value, self.sources.written.get(place, MISSING)))

@@ -10,7 +10,6 @@ import types
 from collections.abc import Iterator
 
 from framefuse.capture.program.natives import CONVERSIONS, KINDS, MADE_FROM, STANDS_FOR, TRUTH, equivalent
-from framefuse.capture.program.parallel import activate
 from framefuse.ir.values import Value
 
 NO_ELEMENT = "arg is an empty sequence" if sys.version_info < (3, 12) else "iterable argument is empty"
@@ -515,16 +514,6 @@ def _check_cell(cell: Value, cls: Value, name: str) -> None:
         )
     if held[0] is not cls:
         raise TypeError(f"__class__ set to {held[0]!r} defining {name!r} as {cls!r}")
-
-
-@contextlib.contextmanager
-def inside_ddp_forward(parallel: Value) -> Iterator[None]:
-    """``DistributedDataParallel._inside_ddp_forward`` without the decorator that hides it from torch's own compiler."""
-    before = activate(parallel)
-    try:
-        yield
-    finally:
-        activate(before)
 
 
 VIEWS_OF_DICTS: dict[str, Value] = {"keys": keys_of, "values": values_of, "items": items_of}  # where entries move

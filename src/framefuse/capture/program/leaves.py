@@ -54,6 +54,7 @@ INTERPRETED_OURS = (
     "framefuse.capture.callables.control_flow",
     "framefuse.aot.forms.",
     "framefuse.capture.callables.transforms",
+    "framefuse.capture.callables.data_parallel",
     "framefuse.capture.callables.parallel_layers",
     "framefuse.ir.collectives",
     "framefuse.capture.recording.functional_collectives",

@@ -6,6 +6,8 @@ import threading
 
 from torch.nn.parallel import DistributedDataParallel
 
+from framefuse.ir.values import Arguments, Keywords, Value
+
 
 class _Running(threading.local):
     inside: DistributedDataParallel | None = None
@@ -23,6 +25,20 @@ def activate(parallel: DistributedDataParallel | None) -> DistributedDataParalle
     before = _running.inside
     _running.inside = parallel
     return before
+
+
+def begin(
+    parallel: DistributedDataParallel, inputs: Arguments, kwargs: Keywords
+) -> tuple[Arguments, Keywords, DistributedDataParallel | None]:
+    """What ``parallel`` does before its module: the arguments for that, and who ran before. One step for all of it."""
+    inputs, kwargs = parallel._pre_forward(*inputs, **kwargs)
+    return inputs, kwargs, activate(parallel)
+
+
+def end(parallel: DistributedDataParallel, before: DistributedDataParallel | None, output: Value) -> Value:
+    """What ``parallel`` does behind its module, as one step."""
+    activate(before)
+    return parallel._post_forward(output)
 
 
 def running() -> DistributedDataParallel | None:
