@@ -78,6 +78,7 @@ ROWS = (
     conversions,
     copy_functions,
     custom_functions,
+    data_parallel,
     flexible_attention,
     frame_readers,
     fused_steps,

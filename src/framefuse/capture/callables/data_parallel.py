@@ -14,7 +14,6 @@ from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.lookups import type_get
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.program.parallel import activate, begin, end
-from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Keywords, Value
 
 _FORWARD, _RUN = DistributedDataParallel.forward, DistributedDataParallel._run_ddp_forward
@@ -47,9 +46,10 @@ def inside_ddp_forward(parallel: Value) -> Iterator[None]:
 
 @special(_FORWARD)
 def _forward(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
-    if not args or not is_a(args[0], DistributedDataParallel) or type_get(type(args[0]), "_run_ddp_forward") is not _RUN:
+    kind = type(args[0]) if args else None
+    if kind is None or not issubclass(kind, DistributedDataParallel) or type_get(kind, "_run_ddp_forward") is not _RUN:
         return MISSING
-    machine.recorder.sources.guard_version(type(args[0]))
+    machine.recorder.sources.guard_version(kind)
     return machine.calls.call(frame, forward, args, kwargs)
 
 

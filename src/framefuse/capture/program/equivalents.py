@@ -7,7 +7,6 @@ import functools
 import operator
 import sys
 import types
-from collections.abc import Iterator
 
 from framefuse.capture.program.natives import CONVERSIONS, KINDS, MADE_FROM, STANDS_FOR, TRUTH, equivalent
 from framefuse.ir.values import Value
