@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from framefuse.capture import opcodes
-from framefuse.capture.callables import autocast, inference_modes
+from framefuse.capture.callables import autocast, chosen_kernels, inference_modes
 from framefuse.capture.callables.module_calls import CALL
 from framefuse.capture.entry import Entry, Segment, entry, refused
 from framefuse.capture.exits.resume import rebuild
@@ -430,7 +430,7 @@ class _Run:
         recorder.waits.end()
         build = recipes.build
         effects = recorder.journal.effects(build)
-        effects += autocast.left(recorder)
+        effects += autocast.left(recorder) + chosen_kernels.left(recorder)
         if torch.is_grad_enabled() != self.grad_enabled:
             mode = Build("tuple", None, (torch.is_grad_enabled(),))
             effects += (Effect("run", Build("const", torch._C._set_grad_enabled), None, mode, recorder.line()),)

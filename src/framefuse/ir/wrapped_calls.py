@@ -188,6 +188,44 @@ class Plainly:
 
 
 @dataclass(frozen=True, slots=True)
+class WithKernels:
+    """Runs attention with those of torch's kernels that the program allowed where it stands: by name whether each is;
+    ``order`` is that in which torch tries them (None: as it is).
+    """
+
+    target: Callable[..., Value]
+    allowed: tuple[tuple[str, bool], ...]
+    order: tuple[int, ...] | None = None
+
+    def __call__(self, *args: Value, **kwargs: Value) -> Value:
+        allowed = tuple([(name, kernel_allowed(name)) for name, _ in self.allowed])
+        order = None if self.order is None else torch._C._get_sdp_priority_order()
+        choose_kernels(self.allowed, self.order)
+        try:
+            return self.target(*args, **kwargs)
+        finally:
+            choose_kernels(allowed, order)
+
+    @property
+    def __name__(self) -> str:
+        return getattr(self.target, "__name__", "call")
+
+
+def kernel_allowed(name: str) -> bool:
+    """Whether torch may take one of its kernels of attention: ``flash``, ``math``."""
+    found: bool = getattr(torch._C, f"_get_{name}_sdp_enabled")()
+    return found
+
+
+def choose_kernels(allowed: Sequence[tuple[str, bool]], order: Sequence[int] | None) -> None:
+    """Says which of its kernels of attention torch may take, and in which order it tries them."""
+    for name, may in allowed:
+        getattr(torch._C, f"_set_sdp_use_{name}")(may)
+    if order is not None:
+        torch._C._set_sdp_priority_order(list(order))
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
     """Runs a call that gives a sequence, of as many parts as it gave when recorded; raises ValueError otherwise."""
 

@@ -18,6 +18,7 @@ from framefuse.ir.graph import Node
 from framefuse.ir.native_warnings import Telling
 from framefuse.ir.numbers import Expr
 from framefuse.ir.values import Value
+from framefuse.ir.wrapped_calls import WithKernels
 
 OVERLOADS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
@@ -131,6 +132,8 @@ def find(target: Value) -> Rule | None:
     if isinstance(target, Telling):
         found = find(target.target)
         return None if found is None else partial(_sizes, found)
+    if isinstance(target, WithKernels):
+        target = target.target
     try:
         entry = _BY_TARGET.get(target)
     except TypeError:  # a target that cannot be hashed is no function of torch

@@ -13,6 +13,7 @@ from framefuse.ir.builder import ONE, ZERO, Builder
 from framefuse.ir.dtypes import BOOL, BY_NAME
 from framefuse.ir.graph import Node
 from framefuse.ir.values import Value
+from framefuse.ir.wrapped_calls import WithKernels, kernel_allowed
 
 ATTENTION = (
     "query key value attn_mask=None dropout_p=0.0 is_causal=False scale=None enable_gqa=False"
@@ -30,7 +31,7 @@ def attention(
 ) -> dict[Node, Node] | None:
     """The kernel that eager chooses on the CPU, where it chooses it."""
     args = arguments(node, ATTENTION)
-    if not torch._C._get_flash_sdp_enabled():
+    if not _may_be_flash(node.attr("target")):
         return None  # the program forbids the kernel: what eager takes instead has second gradients
     if args is None or args["enable_gqa"] or args["dropout_p"] != 0.0 or len(results) != 1:
         return None
@@ -70,6 +71,14 @@ def attention(
         given=[order_of(builder, old), ROWS],
     )
     return {old: outputs[0]}
+
+
+def _may_be_flash(target: Value) -> bool:
+    """Whether eager may take the kernel for this call; the trace holds what is allowed around the function."""
+    while target is not None and not isinstance(target, WithKernels):
+        target = getattr(target, "target", None)
+    allowed = {} if target is None else dict(target.allowed)
+    return allowed.get("flash", kernel_allowed("flash"))
 
 
 def _in_rows(builder: Builder, call: Node, operand: Node) -> bool:

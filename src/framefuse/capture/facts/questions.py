@@ -49,11 +49,8 @@ QUESTIONS: dict[Value, Question] = {
         torch.cuda.current_device, torch.cuda.is_current_stream_capturing,
         torch._C._get_cudnn_enabled, torch._C._get_cudnn_benchmark, torch._C._get_cudnn_deterministic,
         torch._C._get_cudnn_allow_tf32, torch._C._get_cublas_allow_tf32, torch._C._get_mkldnn_enabled,
-        torch._C._get_flash_sdp_enabled, torch._C._get_math_sdp_enabled,
-        torch._C._get_mem_efficient_sdp_enabled, torch._C._get_cudnn_sdp_enabled,
         torch._C._are_functorch_transforms_active, torch._C._get_qengine,
-        *(getattr(torch._C, name) for name in ("_get_mkldnn_deterministic", "_get_overrideable_sdp_enabled")
-          if hasattr(torch._C, name)),
+        *((torch._C._get_mkldnn_deterministic,) if hasattr(torch._C, "_get_mkldnn_deterministic") else ()),
         *(ask for name, ask in vars(torch.cpu).items() if name.startswith("_is_") and name.endswith("_supported")),
         *((torch.xpu.is_current_stream_capturing,) if torch.xpu._is_compiled() else ()),
         *((dist.is_initialized, dist.get_rank, dist.get_world_size, dist.get_backend) if dist.is_available() else ()),

@@ -21,7 +21,7 @@ from framefuse.capture.facts.sources import Sources
 from framefuse.capture.program.frame import InterpretedGenerator
 from framefuse.capture.program.lookups import LOOKUPS, Lookup
 from framefuse.capture.program.services import Interpreter, Memo, Place
-from framefuse.capture.recording import call_names, devices
+from framefuse.capture.recording import attention_kernels, call_names, devices
 from framefuse.capture.recording.call_arguments import CallArguments
 from framefuse.capture.recording.number_checks import state_checks
 from framefuse.capture.recording.run_time_sizes import Sizes
@@ -499,9 +499,10 @@ class Recorder:
                 if name != "unbind" or len(out):  # of no rows it makes nothing; whoever asks for it fixes their number
                     self.kill("native-call", name)
                 return
+            called = attention_kernels.carried(self.ambient.kernels, self.sources, function, name, operands)
             self.calls.append(
                 Call(
-                    function if written or self._told is None else Telling(function, self._told),
+                    called if written or self._told is None else Telling(called, self._told),
                     name,
                     prepared.recorded,
                     call_names.by_torchs_names(function, prepared.named),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -29,9 +29,18 @@ class InferenceStretch:
     open: bool = True
 
 
+@dataclass(slots=True)
+class Kernels:
+    """Which kernels of attention torch was to take, and in which order, before a recording said otherwise."""
+
+    allowed: dict[str, bool] = field(default_factory=dict)
+    order: tuple[int, ...] | None = None
+
+
 class Ambient:
     """Autocast as a segment found it: by device type whether it is on and its dtype; ``nested`` counts the contexts
-    that it entered and did not leave. ``inference`` are its stretches in inference mode.
+    that it entered and did not leave. ``inference`` are its stretches in inference mode, ``kernels`` the choice of
+    kernels of attention that it changed, as it found that.
     """
 
     def __init__(self) -> None:
@@ -39,6 +48,7 @@ class Ambient:
         self.cache = torch.is_autocast_cache_enabled()
         self.nested = 0
         self.inference: list[InferenceStretch] = []
+        self.kernels = Kernels()
 
     def row(self, kind: str) -> tuple[bool, torch.dtype]:
         """The state of a device type, as it was before anything here changed it."""

@@ -25,7 +25,7 @@ OF_STAGES: dict[str, tuple[str, ...]] = {
     "framefuse.ir.taped_calls": ("Adjoint", "Hole", "Others", "Replay", "Taped", "Vjp"),
     "framefuse.ir.wrapped_calls": (
         "BeforeWrite", "Draw", "InInference", "Named", "OnCopies", "Parts", "Plainly", "Silent", "ThroughView",
-        "Turned", "UnderAutocast",
+        "Turned", "UnderAutocast", "WithKernels",
     ),
     "framefuse.ir.derivations": ("Derived", "Packed"),
     "framefuse.ir.dropout_masks": ("DropoutMask", "Dropped"),
