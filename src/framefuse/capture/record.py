@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from framefuse.capture import opcodes
-from framefuse.capture.callables import autocast, chosen_kernels, inference_modes
+from framefuse.capture.callables import autocast, chosen_kernels, inference_modes, warning_filters
 from framefuse.capture.callables.module_calls import CALL
 from framefuse.capture.entry import Entry, Segment, entry, refused
 from framefuse.capture.exits.resume import rebuild
@@ -418,6 +418,7 @@ class _Run:
             self.machine.release()
             return Recording(value, exception, tuple(self.segments))
         inference_modes.learn(self.machine)
+        warning_filters.learn(self.machine)
         learnt = self.machine.exits.learnt
         self.machine.release()
         return Recording(value, exception, (), self.recorder.reason, learnt, self.recorder.bug)
@@ -446,6 +447,7 @@ class _Run:
             return None
         leaving = outside(result, effects)
         settle_views(recorder, leaving)
+        warning_filters.settle(recorder)
         inference_modes.settle(recorder, [entry.value for entry in inputs], leaving)
         held = autograd_held(recorder, leaving) if recorder.alive else None
         if not recorder.alive:

@@ -34,6 +34,7 @@ from framefuse.capture.callables import (
     transforms,
     triton_kernels,
     waiting,
+    warning_filters,
 )
 from framefuse.capture.callables.native_calls import Natives
 from framefuse.capture.callables.operations import Operations
@@ -101,5 +102,6 @@ ROWS = (
     text_functions,
     transforms,
     waiting,
+    warning_filters,
     opcodes,
 )

@@ -98,9 +98,14 @@ class WarningPlace:
 
     def tell(self, warning: Warning) -> None:
         """Warns as C would if the program had called it there."""
+        if not self.file:
+            return
         module = sys.modules.get(self.module)
         known = vars(module).setdefault("__warningregistry__", {}) if module is not None else {}
         warnings.warn_explicit(warning, type(warning), self.file, self.line, self.module, known)
+
+
+NOWHERE = WarningPlace("", "", 0)  # under filters of the program's own that drop what is told
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ class Hearers:
         if target is warnings.warn:
             level = args[2] if len(args) > 2 else kwargs.get("stacklevel", 1)
             known = "skip_file_prefixes" not in kwargs
-            return self.of_warnings(args[0], _category(args, kwargs), level if known else None)
+            return self.of_warnings(args[0], category_of(args, kwargs), level if known else None)
         if target in TO_ROOT or target is logging.log:
             level = TO_ROOT[target] if target in TO_ROOT else _level(args, 0)
             return bool(logging.root.handlers) and self._of_logger(logging.root, level)
@@ -388,7 +388,8 @@ def _level(args: Arguments, place: int) -> Value:
     return args[place] if len(args) > place else None
 
 
-def _category(args: Arguments, kwargs: Keywords) -> type:
+def category_of(args: Arguments, kwargs: Keywords) -> type:
+    """The category that ``warnings.warn`` puts a text in."""
     category = args[1] if len(args) > 1 else kwargs.get("category")
     return category if is_a(category, type) and issubclass(category, Warning) else UserWarning
 

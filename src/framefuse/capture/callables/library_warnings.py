@@ -19,6 +19,7 @@ from framefuse.capture.interp import stacks
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program import leaves
 from framefuse.capture.program.tracebacks import is_framefuse
+from framefuse.capture.recording.warning_stretches import dropped, innermost
 from framefuse.ir.native_warnings import Hearing, unheard
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Value
@@ -69,6 +70,11 @@ def _hear(
         text = message if type(message) is str and source is None else None
         if not machine.recorder.alive:
             pass  # it is only told
+        elif innermost(machine.recorder.ambient) is not None:
+            if dropped(machine.recorder.ambient, str(message), kind):
+                machine.recorder.note_warning()
+                return
+            machine.recorder.kill("native-call", leaves.title(target))
         elif text is not None and Hearers(machine).of_warnings(text, kind, level if level >= 1 else None):
             machine.recorder.note_warning()
             if _tells_sizes(text, machine.recorder.relations.hints.values()):

@@ -12,7 +12,7 @@ from contextvars import ContextVar, Token
 
 import torch
 
-from framefuse.capture.callables.hearers import Hearers
+from framefuse.capture.callables.hearers import Hearers, category_of
 from framefuse.capture.facts.atoms import ATOMS, CARRIED
 from framefuse.capture.facts.nested_numbers import strip
 from framefuse.capture.facts.numbers import TRACKED, bare
@@ -23,6 +23,7 @@ from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program.markers import MISSING
 from framefuse.capture.program.natives import known_as
 from framefuse.capture.recording.repeated import says_once
+from framefuse.capture.recording.warning_stretches import dropped, innermost
 from framefuse.ir.facts import Source
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords, Value
@@ -65,6 +66,8 @@ def replayed(machine: Machine, target: Function, args: Arguments, kwargs: Keywor
         return MISSING  # what they tell of is gone when the call is replayed
     if target is warnings.warn and (not args or type(args[0]) is not str):
         return MISSING
+    if target is warnings.warn and innermost(machine.recorder.ambient) is not None:
+        return None if dropped(machine.recorder.ambient, args[0], category_of(args, kwargs)) else MISSING
     if not all(_lasts(machine, part) for part in (*args, *kwargs.values())):
         return MISSING
     if target not in ENVIRONMENT and not Hearers(machine).are_pythons(target, args, kwargs):

@@ -141,8 +141,10 @@ def can_step(handler: Handler) -> bool:
 def step(machine: Machine, frame: Frame, handler: Handler, argument: int, why: tuple[str, str]) -> Outcome:
     """Executes an instruction as an opaque step, for the reason (code, detail) that ended an earlier recording."""
     if not machine.exits.breakable():
-        if machine.recorder.alive and any(stretch.open for stretch in machine.recorder.ambient.inference):
-            machine.recorder.kill(*why)  # the next recording breaks where the mode is entered
+        ambient = machine.recorder.ambient
+        inside = any(stretch.open for stretch in ambient.inference) or any(each.open for each in ambient.filters)
+        if machine.recorder.alive and inside:
+            machine.recorder.kill(*why)  # the next recording breaks where the mode is entered, or filters are set
         return handler(machine, frame, argument)
     if handler in CALL_HANDLERS:
         machine.calls.forced = why

@@ -37,12 +37,13 @@ from framefuse.capture.recording.tensors import (
     versions_of,
 )
 from framefuse.capture.recording.waits import Waits
+from framefuse.capture.recording.warning_stretches import dropped, innermost
 from framefuse.capture.recording.wrappers import Made
 from framefuse.capture.recording.written_memory import Prepared, WrittenMemory
 from framefuse.errors import Reason
 from framefuse.ir.facts import Source, before_ones
 from framefuse.ir.marks import DIMENSIONS
-from framefuse.ir.native_warnings import Hearing, Telling, WarningPlace
+from framefuse.ir.native_warnings import NOWHERE, Hearing, Telling, WarningPlace
 from framefuse.ir.nested import numbers_in
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.own_class import is_a
@@ -428,7 +429,9 @@ class Recorder:
 
     def tell(self, warning: Warning) -> None:
         """A warning of C, which the program gets as if it had made the call itself."""
-        self._told = self.place()
+        self._told = NOWHERE if dropped(self.ambient, str(warning), type(warning)) else self.place()
+        if self._told is not NOWHERE and innermost(self.ambient) is not None:
+            self.kill("native-call", "warnings.warn")
         self._told.tell(warning)
 
     def place(self) -> WarningPlace:

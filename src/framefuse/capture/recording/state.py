@@ -30,6 +30,15 @@ class InferenceStretch:
 
 
 @dataclass(slots=True)
+class FilterStretch:
+    """What a recording does between the ends of a ``catch_warnings``: the filters that it put before all others."""
+
+    context: Value
+    added: list[tuple[Value, ...]]
+    open: bool = True
+
+
+@dataclass(slots=True)
 class Kernels:
     """Which kernels of attention torch was to take, and in which order, before a recording said otherwise."""
 
@@ -40,7 +49,7 @@ class Kernels:
 class Ambient:
     """Autocast as a segment found it: by device type whether it is on and its dtype; ``nested`` counts the contexts
     that it entered and did not leave. ``inference`` are its stretches in inference mode, ``kernels`` the choice of
-    kernels of attention that it changed, as it found that.
+    kernels of attention that it changed, as it found that, ``filters`` its stretches under filters of its own.
     """
 
     def __init__(self) -> None:
@@ -49,6 +58,7 @@ class Ambient:
         self.nested = 0
         self.inference: list[InferenceStretch] = []
         self.kernels = Kernels()
+        self.filters: list[FilterStretch] = []
 
     def row(self, kind: str) -> tuple[bool, torch.dtype]:
         """The state of a device type, as it was before anything here changed it."""
