@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import copyreg
+import itertools
 import types
 
 import torch
@@ -18,6 +19,7 @@ from framefuse.capture.program.lookups import type_get
 from framefuse.capture.program.markers import MISSING, SWITCH, Outcome
 from framefuse.capture.program.natives import KINDS
 from framefuse.capture.recording.recorder import Recorder
+from framefuse.capture.recording.tensors import dense_order
 from framefuse.ir.classes import written_in_c
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Keywords, Value
@@ -29,17 +31,23 @@ HOOKS = (
     "__getnewargs_ex__", "__new__", "__slots__",
 )  # fmt: skip
 DEEPEST = 12
+MANY = 16  # tensors, each of which is compared with each
 COPY: types.FunctionType = vars(copy)["copy"]
 
 
 @special(copy.deepcopy)
 def _deepcopy(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
-    """``copy.deepcopy`` of plain data; MISSING for anything else."""
-    if len(args) != 1 or kwargs or not machine.recorder.alive or not is_plain(args[0]):
+    """``copy.deepcopy`` of plain data and of tensors without history; MISSING for anything else."""
+    recorder = machine.recorder
+    if len(args) != 1 or kwargs or not recorder.alive or not is_plain(args[0]):
         return MISSING
-    numbers: dict[int, Value] = {}
-    state(machine.recorder, args[0], set(), numbers)
-    frame.stack.append(copy.deepcopy(args[0], numbers))
+    tensors: dict[int, torch.Tensor] = {}
+    parts: dict[int, Value] = {}
+    state(recorder, args[0], set(), parts, tensors)
+    if not _are_apart(recorder, list(tensors.values())):
+        return MISSING
+    parts |= {number: tensor.clone() for number, tensor in tensors.items()}
+    frame.stack.append(copy.deepcopy(args[0], parts))
     return None
 
 
@@ -82,8 +90,11 @@ def _iterator(value: InterpretedGenerator) -> InterpretedGenerator:
 
 
 def is_plain(value: Value, depth: int = 0) -> bool:
-    """Whether a copy runs nobody's code and depends on nothing but atoms, containers and instance dicts."""
+    """Whether a copy runs nobody's code and depends on nothing but atoms, containers, tensors and instance dicts."""
     kind = type(value)
+    if kind is torch.Tensor:
+        with torch._C.DisableTorchFunction():
+            return _is_whole(value)
     if kind in ATOMS or kind in TRACKED or is_a(value, SHARED):
         return True
     if depth > DEEPEST:
@@ -94,6 +105,35 @@ def is_plain(value: Value, depth: int = 0) -> bool:
         parts = (*value, *value.values()) if kind is dict else value
         return all(is_plain(part, depth + 1) for part in parts)
     return has_plain_state(kind) and all(is_plain(part, depth + 1) for part in _content(value).values())
+
+
+def _is_whole(tensor: torch.Tensor) -> bool:
+    """Whether a copy of a tensor is what ``clone`` makes: the tensor is all of its memory, and a leaf without gradient
+    or attributes.
+    """
+    if tensor.requires_grad or tensor.layout is not torch.strided or tensor.is_inference() or vars(tensor):
+        return False
+    if tensor.device.type == "meta" or tensor.is_conj() or tensor.is_neg() or tensor._backward_hooks:
+        return False
+    if dense_order(tensor.shape, tensor.stride()) is None or tensor.grad is not None:
+        return False
+    return tensor.untyped_storage().nbytes() == tensor.nbytes
+
+
+def _are_apart(recorder: Recorder, tensors: list[torch.Tensor]) -> bool:
+    """Whether no two of some tensors share memory, now and at later calls: copies share what the tensors do."""
+    if len(tensors) < 2:
+        return True
+    if len(tensors) > MANY:
+        return False
+    with torch._C.DisableTorchFunction():
+        if len({tensor.untyped_storage()._cdata for tensor in tensors}) < len(tensors):
+            return False
+    numbers = [recorder.number(tensor) for tensor in tensors]
+    entries = [recorder.inputs[number].source for number in numbers if number in recorder.inputs]
+    for one, other in itertools.combinations(entries, 2):
+        recorder.sources.fact(one, "disjoint", other)
+    return True
 
 
 def has_plain_state(kind: type) -> bool:
@@ -112,11 +152,22 @@ def _content(value: Value) -> dict[str, Value]:
     return state
 
 
-def state(recorder: Recorder, value: Value, met: set[int], numbers: dict[int, Value]) -> None:
+def state(
+    recorder: Recorder, value: Value, met: set[int], numbers: dict[int, Value], tensors: dict[int, torch.Tensor]
+) -> None:
     """States everything that a copy of ``value`` is made of; ``numbers`` gets its run-time numbers, which are their own
-    copies.
+    copies, and ``tensors`` what is to be copied.
     """
     kind, sources, contents = type(value), recorder.sources, recorder.contents
+    if kind is torch.Tensor:
+        tensors[id(value)] = value
+        if sources.knows(value):
+            sources.tell_apart(value)
+            sources.read(value, "grad", None, None)
+            found = sources.instance_dict(value)
+            if found is not None:
+                contents.guard_extent(found[0])
+        return
     if kind in TRACKED:
         numbers[id(value)] = value
         return
@@ -135,4 +186,4 @@ def state(recorder: Recorder, value: Value, met: set[int], numbers: dict[int, Va
         contents.guard_shallow_contents(content)
         parts = list(content.values())
     for part in parts:
-        state(recorder, part, met, numbers)
+        state(recorder, part, met, numbers, tensors)
