@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from framefuse.autodiff.library import Order, calls, order_of
+from framefuse.autodiff.library import Order, calls, order_in, order_of
 from framefuse.autodiff.registry import Given, Gradient
 from framefuse.errors import Stop
 from framefuse.ir.builder import Builder
 from framefuse.ir.graph import Arg, Node, Path
 from framefuse.ir.nested import mapped
 from framefuse.ir.stops import reason
-from framefuse.ir.taped_calls import Hole, Replay, Taped, Vjp, from_tape, used_up
+from framefuse.ir.taped_calls import ByRow, Hole, Replay, Taped, Vjp, from_tape, used_up
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.values import Value
 
@@ -112,8 +112,12 @@ def read_tape(builder: Builder, node: Node, given: Given, need: Sequence[bool]) 
     wanted = [index for index in target.wanted if index in led]
     leaves = tuple(parts[(2, target.wanted.index(index))] for index in wanted)
     orders = _as_results(builder, node, given)
-    reads = used_up if node.device == "cpu" else from_tape
-    return _spread(builder, node, reads, (results, leaves, tuple(given.values())), wanted, orders)
+    reads: Callable[..., Value] = used_up if node.device == "cpu" else from_tape
+    args = (results, leaves, tuple(given.values()))
+    if not TABLE[node.attr("name")].alike:
+        return _spread(builder, node, reads, args, wanted, orders)
+    lying = [order_in(builder, node, node.inputs[index]) for index in wanted]
+    return _spread(builder, node, ByRow(reads, tuple(lying)), args, wanted, orders, lying)
 
 
 def _as_results(builder: Builder, node: Node, given: Given) -> dict[Node, Order]:
@@ -131,18 +135,25 @@ def _spread(
     args: Sequence[Value],
     wanted: Sequence[int],
     orders: Mapping[Node, Order],
+    lying: Sequence[Order] = (),
 ) -> Sequence[Gradient]:
-    """One gradient for each operand out of a call that gives those of the wanted ones."""
+    """One gradient for each operand out of a call that gives those of the wanted ones, by row: as ``lying``, turned
+    so, is.
+    """
     parts: list[Gradient] = [None] * len(node.inputs)
     if not wanted:
         return parts
     operands = [node.inputs[index] for index in wanted]
-    results = [((place,), operand.dtype, operand.shape) for place, operand in enumerate(operands)]
+    shapes = [operand.shape for operand in operands]
+    if lying:
+        shapes = [tuple(shape[axis] for axis in order) for shape, order in zip(shapes, lying, strict=True)]
+    results = [((place,), operand.dtype, shapes[place]) for place, operand in enumerate(operands)]
     rows = [tuple(range(len(operand.shape))) for operand in operands]
     orders_of = {len(order): order for order in TABLE[node.attr("name")].gradients}
     given = [orders_of.get(len(order), order) for order in rows]
     name = f"{node.attr('name')}_backward"
     gradients = calls(builder, target, args, results, name=name, given=given, orders=orders)
-    for index, part in zip(wanted, gradients, strict=True):
-        parts[index] = part
+    for place, (index, part) in enumerate(zip(wanted, gradients, strict=True)):
+        order = lying[place] if lying else ()
+        parts[index] = builder.permute(part, [order.index(axis) for axis in range(len(order))]) if order else part
     return parts

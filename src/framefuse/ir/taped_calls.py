@@ -150,6 +150,24 @@ vars(from_tape)["tape"] = "read"
 vars(used_up).update(tape="read", commits=True)
 
 
+@dataclass(frozen=True, slots=True)
+class ByRow:
+    """Reads gradients from a tape, each as the tensor that lies by row where the gradient lies in its order."""
+
+    reads: Callable[..., tuple[torch.Tensor, ...]]
+    orders: tuple[tuple[int, ...], ...]
+    tape: ClassVar[str] = "read"
+
+    def __call__(self, *args: Value) -> tuple[torch.Tensor, ...]:
+        gradients = zip(self.reads(*args), self.orders, strict=True)
+        return tuple([gradient.permute(order) for gradient, order in gradients])
+
+    @property
+    def commits(self) -> bool:
+        """As that of what reads."""
+        return bool(getattr(self.reads, "commits", False))
+
+
 @contextlib.contextmanager
 def _drawing_from(state: torch.Tensor | None, operands: Sequence[torch.Tensor]) -> Iterator[None]:
     """A call on ``operands`` draws its random numbers from this state of the generator, which is afterwards as it was;

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 import framefuse
 from framefuse.ir import taped_calls
+from framefuse.runtime.function import compiled_function
 
 
 def test_gradients_reach_a_tape_as_eagers_result_lay(monkeypatch):
@@ -86,3 +87,32 @@ def test_what_a_tape_saved_goes_in_the_last_pass_over_it(monkeypatch):
         assert kept == [True, True, False]
         torch.testing.assert_close(ours, gradients(model, wanted))
     assert len(framefuse.explain(fast).graphs) == 1
+
+
+@pytest.mark.parametrize("turned", [True, False])
+@pytest.mark.parametrize("again", [False, True])
+def test_gradients_of_groups_lie_as_their_operands(turned, again, tmp_path):
+    """Experts of transformers keep their weights turned: a gradient that lies otherwise is copied twice, each time as
+    much as all of them.
+    """
+    torch.manual_seed(0)
+    weight = torch.nn.Parameter(torch.randn(3, 12, 8) if turned else torch.randn(3, 8, 12))
+
+    def experts(x, ends):
+        return torch._grouped_mm(x, weight.transpose(-2, -1) if turned else weight, offs=ends).tanh()
+
+    fast = framefuse.compile(experts, options={"report": str(tmp_path)})
+    for rows in (6, 6, 9, 7):
+        x = torch.randn(rows, 8, requires_grad=True)
+        ends = torch.tensor([2, 3, rows], dtype=torch.int32)
+        found = []
+        for function in (fast, experts):
+            gradients = torch.autograd.grad(function(x, ends).square().sum(), [x, weight], create_graph=again)
+            if again:
+                gradients += torch.autograd.grad(gradients[0].square().sum(), [x, weight])
+            found.append(gradients)
+        torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-4)
+        assert [part.stride() for part in found[0]] == [part.stride() for part in found[1]]
+    assert compiled_function(fast).dispatch.hits >= 2
+    plans = [path.read_text() for path in tmp_path.glob("*_backward_*/5_plan.txt")]
+    assert plans and (again or not any("copy(" in plan for plan in plans))

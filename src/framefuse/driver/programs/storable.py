@@ -22,7 +22,7 @@ CLASSES: tuple[type, ...] = (
 )  # fmt: skip
 # The same of the stages and of rare calls, by module: few programs hold one, and the others need not import it.
 OF_STAGES: dict[str, tuple[str, ...]] = {
-    "framefuse.ir.taped_calls": ("Adjoint", "Hole", "Others", "Replay", "Taped", "Vjp"),
+    "framefuse.ir.taped_calls": ("Adjoint", "ByRow", "Hole", "Others", "Replay", "Taped", "Vjp"),
     "framefuse.ir.wrapped_calls": (
         "BeforeWrite", "Draw", "InInference", "Named", "OnCopies", "Parts", "Plainly", "Silent", "ThroughView",
         "Turned", "UnderAutocast", "WithKernels",

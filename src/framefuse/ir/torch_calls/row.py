@@ -59,6 +59,7 @@ class TorchCall(NamedTuple):
     no_gradient: bool = False  # its result never requires grad
     inside: bool = False  # neither keeps nor returns the memory of an operand, whatever its arguments
     gradients: tuple[tuple[int, ...], ...] = ()  # how gradients of operands lie, of that many dimensions, if not by row
+    alike: bool = False  # gradients of operands lie as the operands do
     sparse: tuple[int, ...] = ()  # the places of arguments that ask for sparse gradients
 
 

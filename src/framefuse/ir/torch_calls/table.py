@@ -144,6 +144,7 @@ _line(_Row(draws=True, answer="dropout", gives_back=True), "dropout", "alpha_dro
 # In fused attention the heads lie within a row, as in what a projection gives. Gradients that lie in another way are
 # copied.
 _line(_Row(draws=True, inside=True, gradients=((0, 2, 1, 3),)), "scaled_dot_product_attention")
+_line(_Row(alike=True), "_grouped_mm", "grouped_mm")  # of turned weights, as experts of transformers have them
 _line(_Row(draws=True, counts=True, sizes=0), "randperm")
 _line(_Row(draws=True, counts=True, sizes=1, inside=True), "multinomial")
 _line(_Row(draws=True, sizes=0), "rand", "randn", "randint")
