@@ -1,4 +1,4 @@
-"""Records torch's older constructors (``torch.LongTensor``), which function modes do not see, as calls that they do."""
+"""Records constructors that function modes do not see (``torch.LongTensor``, ``nn.Buffer``) as calls that they do."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import torch
 from framefuse.capture.facts.numbers import Float, Integer
 from framefuse.capture.interp.machine import Machine, Special
 from framefuse.capture.interp.registry import special
+from framefuse.capture.program import equivalents
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.ir.values import Arguments, Keywords, Value
@@ -40,6 +41,14 @@ def _all_numbers(value: Value) -> bool:
     if type(value) in (list, tuple):
         return all(map(_all_numbers, value))
     return type(value) in NUMBERS
+
+
+@special(torch.nn.Buffer)
+def _buffer(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    """A tensor with marks, as ``nn.Buffer`` makes it."""
+    if not machine.recorder.alive:
+        return MISSING
+    return machine.calls.call(frame, equivalents.buffer_, args, kwargs)
 
 
 # By constructor. Those of accelerators and of sparse tensors are left to torch.

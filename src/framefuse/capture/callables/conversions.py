@@ -1,4 +1,6 @@
-"""Leaves a module as it is that is converted to the dtype which all of it has (``self.head.to(x.dtype)(x)``)."""
+"""Leaves a module as it is that is converted to the dtype which all of it has, or moved to the device where all of it
+is (``self.head.to(x.dtype)(x)``, ``criterion.to(x.device)``).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ APPLIES = Module._apply
 SETTINGS = ("_swap_module_params_on_conversion", "_overwrite_module_params_on_conversion")
 
 
-def unchanged(module: Module, dtype: torch.dtype) -> Module:
+def unchanged(module: Module, dtype: torch.dtype | None, device: torch.device | None) -> Module:
     """The module; the interpreter runs this for the facts of what :func:`_is_there` looked at."""
     settings = torch.__future__
     if settings._swap_module_params_on_conversion or settings._overwrite_module_params_on_conversion:
@@ -31,12 +33,14 @@ def unchanged(module: Module, dtype: torch.dtype) -> Module:
             raise AssertionError("looked at before")
     for tensors in (module.parameters(), module.buffers()):
         for tensor in tensors:
-            if tensor.dtype is not dtype and tensor.dtype.is_floating_point:
+            if dtype is not None and tensor.dtype is not dtype and tensor.dtype.is_floating_point:
+                raise AssertionError("looked at before")
+            if device is not None and tensor.device != device:
                 raise AssertionError("looked at before")
     return module
 
 
-def _is_there(module: Module, dtype: torch.dtype) -> bool:
+def _is_there(module: Module, dtype: torch.dtype | None, device: torch.device | None) -> bool:
     """Whether converting leaves every tensor of the module as it is."""
     if any(getattr(torch.__future__, name, True) for name in SETTINGS):
         return False
@@ -49,19 +53,42 @@ def _is_there(module: Module, dtype: torch.dtype) -> bool:
             if type(tensor) not in PLAIN:
                 return False
             with torch._C.DisableTorchFunction():
-                own = tensor.dtype
-            if own.is_complex or (own.is_floating_point and own is not dtype):
+                own, place = tensor.dtype, tensor.device
+            if dtype is not None and (own.is_complex or (own.is_floating_point and own is not dtype)):
+                return False
+            if device is not None and place != device:
                 return False
     return True
 
 
+def _wanted(args: Arguments) -> tuple[torch.dtype | None, torch.device | None] | None:
+    """The dtype and the device that a call asks for; None where it asks for something else."""
+    dtype, device = None, None
+    for part in args:
+        if part == "cpu" and type(part) is str:
+            part = torch.device("cpu")
+        if type(part) is torch.dtype and dtype is None and part.is_floating_point:
+            dtype = part
+        elif type(part) is torch.device and device is None and dtype is None:
+            device = part
+        else:
+            return None
+    if device is not None and device.type != "cpu" and device.index is None:
+        return None  # that of the moment
+    return dtype, device
+
+
 def enter_conversion(machine: Machine, args: Arguments, kwargs: Keywords, continuation: Pending | None) -> bool:
-    """Enters :func:`unchanged` in place of ``module.to(dtype)``, where that does nothing."""
-    if kwargs or len(args) != 2 or not is_a(args[0], Module) or type(args[1]) is not torch.dtype:
+    """Enters :func:`unchanged` in place of ``module.to(...)``, where that does nothing."""
+    if not args or not is_a(args[0], Module) or not machine.recorder.alive or not kwargs.keys() <= {"device", "dtype"}:
         return False
-    if not machine.recorder.alive or not args[1].is_floating_point or not _is_there(*args):
+    named = [kwargs[name] for name in ("device", "dtype") if name in kwargs]
+    if not 1 <= len(args) - 1 + len(named) <= 2:
         return False
-    entered = enter(cast(types.FunctionType, unchanged), args, kwargs)
+    wanted = _wanted((*args[1:], *named))
+    if wanted is None or not _is_there(args[0], *wanted):
+        return False
+    entered = enter(cast(types.FunctionType, unchanged), (args[0], *wanted), {})
     entered.continuation = continuation
     machine.push(entered)
     return True

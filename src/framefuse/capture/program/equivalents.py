@@ -8,6 +8,8 @@ import operator
 import sys
 import types
 
+import torch
+
 from framefuse.capture.program.natives import CONVERSIONS, KINDS, MADE_FROM, STANDS_FOR, TRUTH, equivalent
 from framefuse.ir.values import Value
 
@@ -316,6 +318,15 @@ class Compared:
 @equivalent(functools.cmp_to_key)
 def cmp_to_key_(mycmp: Value) -> Value:
     return functools.partial(Compared, mycmp)
+
+
+def buffer_(data: Value = None, *, persistent: Value = True) -> Value:
+    if data is None:
+        data = torch.empty(0)
+    made = data.detach().requires_grad_(data.requires_grad)
+    made.persistent = persistent
+    made._is_buffer = True
+    return made
 
 
 def count_elements(counts: Value, iterable: Value) -> None:

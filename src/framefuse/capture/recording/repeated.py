@@ -98,7 +98,7 @@ def _is_constant(value: Value) -> bool:
 
 def _lasts(value: Value, sources: Sources) -> bool:
     """Whether an argument is the same at each call: known by its value, or held to its identity and equal by that."""
-    if type(bare(value)) in ATOMS or is_a(value, (type, types.FunctionType)):
+    if type(bare(value)) in ATOMS or is_a(value, (type, types.FunctionType, torch.device)):
         return True
     if type(value) in (tuple, torch.Size):
         return all(_lasts(part, sources) for part in value)
