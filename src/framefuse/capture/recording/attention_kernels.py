@@ -6,9 +6,11 @@ from collections.abc import Iterable
 
 import torch
 
-from framefuse.capture.facts.questions import Question, answered
+from framefuse.capture.facts.questions import Question
 from framefuse.capture.facts.sources import Sources
 from framefuse.capture.recording.state import Kernels
+from framefuse.ir.facts import Source
+from framefuse.ir.repeated_calls import Repeated
 from framefuse.ir.values import Function, Value
 from framefuse.ir.wrapped_calls import WithKernels, kernel_allowed
 
@@ -22,6 +24,9 @@ KERNELS = {
     for name in ("flash", "mem_efficient", "math", "cudnn", "overrideable")
     if hasattr(torch._C, f"_get_{name}_sdp_enabled")
 }
+
+
+FLASH = Repeated(torch._C._get_flash_sdp_enabled, (), {})  # which another process finds, too
 
 
 def order_now() -> tuple[int, ...]:
@@ -39,7 +44,8 @@ def carried(
     if name not in CHOOSING:
         return function
     if "flash" not in kernels.allowed and any(part.requires_grad for part in operands):
-        answered(sources, KERNELS["flash"])  # which gradient is that of the call
+        source = Source("getattr", sources.root(FLASH), "value")  # which gradient is that of the call
+        sources.guard_value(source, FLASH.value)
     allowed, order = changed(kernels)
     return function if not allowed and order is None else WithKernels(function, allowed, order)
 

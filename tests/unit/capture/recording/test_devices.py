@@ -67,5 +67,5 @@ def test_settings_of_a_library_hold_for_the_calls_between():
     before = torch.backends.cuda.flash_sdp_enabled()
     fast = framefuse.compile(f)
     run(fast, f)
-    assert set(breaks(fast)) == {"native-call"} and len(breaks(fast)) > 4
+    assert breaks(fast) == ["native-call"] * 2  # the choice of a kernel for attention is part of the graph
     assert torch.backends.cuda.flash_sdp_enabled() == before and not torch.backends.cuda.matmul.allow_tf32

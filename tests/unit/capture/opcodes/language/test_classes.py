@@ -521,7 +521,7 @@ def shallow_copies():
     return f
 
 
-@row(eager="native-call")
+@row()
 def copies():
     def f(x):
         p = Plain(x, 3, [1, [2]])
