@@ -254,6 +254,32 @@ def an_error_inside_is_eagers(compiled: Any) -> Iterator[Any]:
             yield str(error)
 
 
+@TABLE.trap(traces=4, hits=4)
+def what_transforms_of_transforms_give_is_compiled_itself(compiled: Any) -> Iterator[Any]:
+    weight = torch.randn(3)
+
+    def loss(w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return ((w * v).sin() ** 2).sum() * SCALE[0]
+
+    samples, curved = compiled(vmap(grad(loss), in_dims=(None, 0))), compiled(hessian(loss, argnums=1))
+    try:
+        for scale in (2.0, 2.0, 5.0, 2.0):
+            SCALE[0] = scale
+            yield samples(weight, torch.randn(4, 3)), curved(weight, torch.randn(3))
+    finally:
+        SCALE[0] = 2.0
+
+
+@TABLE.trap(traces=1, hits=3)
+def a_transform_of_a_transform_with_an_outcome_beside(compiled: Any) -> Iterator[Any]:
+    def loss(v: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        return (v * v).sum(), {"sin": v.sin()}
+
+    f = compiled(vmap(grad_and_value(loss, has_aux=True), chunk_size=2))
+    for _ in ROUNDS:
+        yield f(torch.randn(4, 3))
+
+
 @TABLE.trap(traces=2, hits=0, waits="torch-mode")
 def an_item_in_the_mode_of_items_is_no_view(compiled: Any) -> Iterator[Any]:
     from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex

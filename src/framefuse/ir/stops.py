@@ -249,8 +249,10 @@ ROWS = (
         "torch-mode",
         "a mode of torch is active",
         "{detail} is active.",
-        "Call the compiled function outside of it.",
+        "Call the compiled function outside of it. Of a function transform compile what it gives, or what calls it.",
         EAGER,
+        "fast = framefuse.compile(loss)\ngradients = vmap(grad(fast))(x)  # eager: it is around compiled code",
+        "fast = framefuse.compile(vmap(grad(loss)))\ngradients = fast(x)",
     ),
     Row(
         "autograd",
@@ -281,7 +283,8 @@ ROWS = (
         "transform",
         "a function transform",
         "{detail} transforms a function.",
-        "Branch on no value in the function that it transforms; else that runs eagerly, inside or outside.",
+        "Branch on no value in the function that it transforms. Compile what the transform gives, or what calls it: "
+        "one that is put around a compiled function runs that eagerly.",
         STEP,
     ),
     Row(
