@@ -34,6 +34,7 @@ def serve() -> None:
     unsupported = importlib.import_module("framefuse.codegen.unsupported").Unsupported
     importlib.import_module("framefuse.codegen.triton.device")
     importlib.import_module("triton.compiler.compiler")
+    importlib.import_module("triton.compiler.code_generator")  # which the first compile would import in each fork
     mine = _forked(places)
     if mine is not None:
         jobs.close()
