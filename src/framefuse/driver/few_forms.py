@@ -23,6 +23,10 @@ from framefuse.runtime.trial import NotMeasured, Trial, trial
 LARGE = 16 << 20  # bytes from which on a kernel may take long: 5 us of an H100's bandwidth, 50 of a tenth of it
 LONG = 50e-6  # seconds from which on other forms are compiled
 NEAR = 0.8  # of a copy's bandwidth, from which on there is little to gain
+# Calls in which what is to gain at most must be worth the time that the usual form took to compile: the first layers of
+# ResNet-50, batch norm to pooling, take 50 us at 45% of a copy's bandwidth, and its first call 1.9 s with four forms
+# more of them and 1.1 without (H100), by chance, as they are that long now and then.
+CALLS = 10_000
 MARGIN = 0.93  # of the time of the usual form, below which another wins: less is within what clocks and others disturb
 FORMS, COMPILED = 5, 8  # other forms of a kernel, and of all kernels of a graph: as many as are compiled at once
 LAUNCHES = 4  # of a form, at least
@@ -100,7 +104,8 @@ class Forms:
             except (NotMeasured, RuntimeError) as reason:  # of torch, such as a lack of memory
                 self.measuring.skipped(key, case.item, reason)
                 continue
-            if case.first < LONG or case.share >= NEAR:
+            gain = (1.0 - case.share) * case.first
+            if case.first < LONG or case.share >= NEAR or gain * CALLS < _compiling(code_of[key]):
                 self._won(case, Winner(case.choices[0], case.first, case.first, 1, case.share))
             else:
                 yield case
@@ -166,6 +171,11 @@ class Forms:
         won = describe(winner.choice) if winner.choice != case.choices[0] else ""
         title = case.item.kernel.title
         return Tuned(title, winner.candidates, 0, won, winner.first, winner.best, stored, share=winner.share)
+
+
+def _compiling(code: KernelCode) -> float:
+    """The seconds that compiling took in this process, with what it waited for another one."""
+    return code.code.seconds.get("compile", 0.0) if isinstance(code, LaunchedCode) else 0.0
 
 
 def quick(device: str) -> Trial | None:

@@ -18,11 +18,18 @@ from framefuse.runtime.trial import NotMeasured
 BYTES = 40  # that each kernel moves
 
 
-class Code(LaunchedCode):
-    """The code of a choice, by its warps."""
+class Warps(int):
+    """In the place of code, of which these are told."""
 
-    def __init__(self, warps):
-        object.__setattr__(self, "code", warps)
+    seconds = {}
+
+
+class Code(LaunchedCode):
+    """The code of a choice, by its warps, that took so many seconds to compile."""
+
+    def __init__(self, warps, seconds=0.0):
+        object.__setattr__(self, "code", Warps(warps))
+        self.code.seconds = {"compile": seconds}
 
 
 class Trial:
@@ -44,7 +51,7 @@ class Trial:
         return [self.all[item.kernel.title][each] for each in warps]
 
 
-def formed(names, times, winners, *, copied=1e6, budget=100.0, keep=True):
+def formed(names, times, winners, *, copied=1e6, budget=100.0, keep=True, compiling=0.0):
     """``(warps by kernel, what was done, trial)``: the usual code has 4."""
     measuring = Trial(times, copied)
     backend = SimpleNamespace(
@@ -52,7 +59,7 @@ def formed(names, times, winners, *, copied=1e6, budget=100.0, keep=True):
         signature=lambda kernel, hints, device: kernel.title,
         threads=lambda jobs: 2,
     )
-    made = {name: Code(4) for name in names}
+    made = {name: Code(4, compiling) for name in names}
     measured = Measuring(
         schedule(), lambda item, choice: Code(choice.warps), lambda item: backend, lambda item: {}, keep=keep,
         kept=winners, trial_of=lambda device: measuring,
@@ -81,6 +88,14 @@ def test_a_slow_kernel_takes_a_faster_form(winners):
 def test_a_quick_or_a_good_kernel_stays_as_it_is(winners, times, copied):
     made, found, measuring = formed(["a"], {"a": times}, winners, copied=copied)
     assert made == {"a": 4} and measuring.seen == [("a", (4,))] and not found.kernels[0].won
+
+
+def test_a_kernel_that_takes_long_to_compile_stays_as_it_is_unless_much_is_to_gain(winners):
+    times = {"a": {4: 1e-4, 2: 1e-5, 8: 1e-5}, "b": {4: 1e-2, 2: 1e-5, 8: 1e-5}}
+    for _ in range(2):  # the second time as was found
+        made, _, measuring = formed(["a", "b"], times, winners, compiling=1.0)
+        assert made == {"a": 4, "b": 2} and ("a", (4, 2, 8)) not in measuring.seen
+    assert formed(["c"], {"c": times["a"]}, winners, compiling=0.5)[0] == {"c": 2}
 
 
 def test_hardly_faster_is_not_faster(winners):
