@@ -341,6 +341,22 @@ def a_tensor_hook_registered_inside(compiled):
         yield x.grad
 
 
+@trap(traces=5, hits=4)
+def a_tensor_hook_registered_and_removed_inside(compiled):
+    @compiled
+    def f(x):
+        heard = []
+        y = x * 3
+        handle = y.register_hook(lambda gradient: heard.append(gradient.sum()))
+        y.sum().backward()
+        handle.remove()
+        return heard
+
+    for _ in range(7):
+        x = steps(2).requires_grad_()
+        yield f(x), x.grad
+
+
 @trap(traces=2, hits=0, waits=TRAINING)
 def post_accumulate_hooks_run(compiled):
     f = compiled(lambda x: (x * 3).sum())

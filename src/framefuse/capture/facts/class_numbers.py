@@ -5,12 +5,15 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 
+from torch.utils.hooks import RemovableHandle
+
 from framefuse.capture.program.lookups import type_get
 from framefuse.ir.classes import immutable
 from framefuse.ir.values import Value
 
 NUMBERS = (int, float)
 _assigned: weakref.WeakKeyDictionary[type, set[str]] = weakref.WeakKeyDictionary()
+_assigned[RemovableHandle] = {"next_id"}  # every hook that is registered anywhere counts there
 
 
 def note_assigned(holder: Value, name: str, value: Value) -> None:
@@ -23,8 +26,6 @@ def note_assigned(holder: Value, name: str, value: Value) -> None:
 
 def assigned_numbers(kind: type) -> Iterator[tuple[str, Value]]:
     """The names and values of the numbers that lie on the classes of a type and were assigned by programs."""
-    if not _assigned:
-        return
     for base in kind.__mro__:
         meta = type(base)
         if immutable(base) or meta.__hash__ is not type.__hash__ or meta.__eq__ is not type.__eq__:
