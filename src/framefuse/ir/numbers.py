@@ -53,12 +53,17 @@ class Expr:
     def coefficient(self, symbol: Symbol) -> Expr | None:
         """The factor of ``symbol`` if this expression is affine in it, else None."""
         kept: dict[tuple[Atom, ...], int] = {}
+        if symbol not in self.symbols:
+            return _constant(0)
         for atoms, factor in self.terms:
-            count = sum(atom is symbol for atom in atoms)
-            if any(symbol in atom.symbols for atom in atoms if atom is not symbol) or count > 1:
+            count = atoms.count(symbol)
+            if count > 1:
                 return None
+            for atom in atoms:
+                if type(atom) is not Symbol and symbol in atom.symbols:
+                    return None
             if count:
-                kept[tuple(atom for atom in atoms if atom is not symbol)] = factor
+                kept[tuple([atom for atom in atoms if atom is not symbol])] = factor
         return _from_terms(kept)
 
     def without(self, symbol: Symbol) -> Expr:
@@ -245,11 +250,9 @@ class Maximum(Binary):
 
 def expr(value: Expr | Symbol | int) -> Expr:
     """An int, symbol or expression as an :class:`Expr`."""
-    if isinstance(value, Expr):
+    if type(value) is Expr:
         return value
-    if isinstance(value, Symbol):
-        return value.expr
-    return _constant(int(value))
+    return value.expr if isinstance(value, Symbol) else _constant(int(value))  # type: ignore[arg-type]
 
 
 def minimum(left: Expr | int, right: Expr | int) -> Expr:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 
@@ -17,6 +18,11 @@ def dense_order(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]
     Dimensions of size 1 lie anywhere: they keep their place next to the dimension on their left. A tensor without
     elements is row-major.
     """
+    return _dense_order(tuple(sizes), tuple(strides))
+
+
+@lru_cache(maxsize=4096)  # layers of a net have few shapes
+def _dense_order(sizes: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
     rank = len(sizes)
     if 0 in sizes:
         return tuple(range(rank))
