@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from framefuse.aot.forms.masked_writes import is_put_by_mask, put_by_mask
 from framefuse.aot.forms.registry import Given, form
 from framefuse.ir.values import Function, Value
 
@@ -125,9 +126,11 @@ def _adds(given: Given) -> bool:
     return bool(given["accumulate"]) and known
 
 
-@form(torch.index_put, torch.Tensor.index_put, where=_adds)
+@form(torch.index_put, torch.Tensor.index_put, where=lambda given: _adds(given) or is_put_by_mask(given))
 def index_put(input: Tensor, indices: Value, values: Tensor, accumulate: bool = False) -> Tensor:
-    """At integers in the first dimensions, or in all of them."""
+    """At integers in the first dimensions, or in all of them; or where one mask says so."""
+    if indices[0].dtype is torch.bool:
+        return put_by_mask(input, indices[0], values, accumulate)
     indices = torch.broadcast_tensors(*indices)
     at = None
     for dim, index in enumerate(indices):

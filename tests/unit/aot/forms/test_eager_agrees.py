@@ -94,6 +94,12 @@ OTHERS = {
     "index_put": (
         lambda x, i, j: torch.ones(5, 6).index_put((i, j - 6), x, accumulate=True), drawn(3), whole(5, 3), whole(6, 3)
     ),
+    "index_put by masks": (
+        lambda x, y: [torch.index_put(x, (x > 0,), y[0, 0]), torch.index_put(x, [x[:, 0] > 0], y[:1], True),
+                      torch.index_put(x, (x[:, 0] > 0,), y[0]), x.index_put((x[:, 0] > -9,), y, accumulate=True),
+                      x.index_put((x > 9,), y[0, :1]), written(x, x[:, 0] > 0, y[1])],
+        drawn(3, 4), drawn(3, 4) * 2,
+    ),
     "half product": (lambda x: (x.bfloat16() @ x.bfloat16().t()).float(), drawn(3, 4)),
     "integers' product": (lambda x: x @ x.t(), whole(9, 3, 4)),
     "half net": (
