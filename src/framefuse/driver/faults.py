@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ def report_bug(error: Exception, line: Line, options: Options, stages: Compilati
     """
     fact = f"{type(error).__name__}: {' '.join(str(error)[:200].split())}"
     if options.check:
-        raise CompilerBug(f"{line}: framefuse failed on it: {fact}") from error
+        raise CompilerBug(f"{line}: framefuse failed on it in {_place(error)}: {fact}") from error
     if fact not in _reported:
         try:
             folder = write_fault(options.report, error, line, stages)
@@ -43,6 +44,14 @@ def report_bug(error: Exception, line: Line, options: Options, stages: Compilati
         message = "%s: framefuse failed on it: %s. The call ran eagerly; please report this %s"
         logger.warning(message, line, fact, _reported[fact])
     return reason("fault", fact, line, f"Report it {_reported[fact]}; nothing else is affected.")
+
+
+def _place(error: Exception) -> str:
+    """The file of ours in which it was raised, or that called what raised it."""
+    package = Path(__file__).parents[1]
+    files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+    ours = [file.relative_to(package).as_posix() for file in files if file.is_relative_to(package)]
+    return ours[-1] if ours else "framefuse"
 
 
 def _write_case(folder: Path, fact: str, stages: Compilation) -> None:

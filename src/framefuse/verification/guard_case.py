@@ -11,7 +11,7 @@ import torch
 from framefuse import api
 from framefuse.ir.values import Function, Keywords, Value
 from framefuse.verification.nearness import unlike
-from framefuse.verification.other_arguments import APART, VALUES
+from framefuse.verification.other_arguments import APART, ROWS, VALUES
 
 TWO = "    if {}:\n        return x + 1\n    return x - 1"
 SHAPE = "x.shape[0]"
@@ -73,8 +73,8 @@ class GuardCase:
 
 def guard_case(about: str, was: Value, now: Value, options: Keywords) -> GuardCase | None:
     """The first case that shows that a trace made for ``was`` serves ``now``: a number, truth or text, a size where
-    both are shapes, a container, None, other values of tensors (``VALUES``), one tensor for two (``APART``); None where
-    no case does.
+    both are shapes, a container, None, other values of tensors (``VALUES``), one tensor for two (``APART``), matrices
+    in another order (``ROWS``), another dtype or type; None where no case does.
     """
     return next((case for case in _cases(about, was, now) if case.shows(options)), None)
 
@@ -86,6 +86,12 @@ def _cases(about: str, was: Value, now: Value) -> Iterator[GuardCase]:
     elif was is APART:
         calls = _called("(torch.ones(2), torch.ones(2))", "(torch.ones(2),) * 2")
         bodies, parameters = ["    return x.mul_(0).sin() + n", TWO.format("x is n")], "x, n"
+    elif was is ROWS:
+        calls = _called("(torch.ones(2, 3),)", "(torch.ones(3, 2).t(),)")
+        bodies, parameters = [TWO.format("x.is_contiguous()"), "    return x.sin().flatten() * x.stride(0)"], "x"
+    elif isinstance(was, torch.dtype):
+        calls = _called(*(f"(torch.ones(2, dtype={dtype}),)" for dtype in (was, now)))
+        bodies, parameters = [TWO.format(f"x.dtype == {was}"), "    return x.sin()"], "x"
     elif isinstance(was, torch.Size):
         calls = _called(*(f"(torch.ones({size[0]}),)" for size in (was, now)))
         bodies, parameters = [f"    return x * {SHAPE}", *_decided(SHAPE, was[0], now[0])], "x"
@@ -97,6 +103,8 @@ def _cases(about: str, was: Value, now: Value) -> Iterator[GuardCase]:
             bodies = [TWO.format("n is None")]
         elif isinstance(was, dict):
             bodies = ["    return x * len(n)", TWO.format(f"{list(was)[-1]!r} in n")]
+        elif type(was) is not type(now):
+            bodies = [TWO.format(f"type(n) is {type(was).__name__}")]
         elif isinstance(was, (list, tuple)):
             bodies = ["    return x * len(n)", TWO.format(f"len(n) == {len(was)}")]
         elif isinstance(was, str):

@@ -15,6 +15,7 @@ from framefuse.verification.runs import Program, copied, mapped, tensors
 
 VALUES = object()  # in the place of an argument: tensors have other values
 APART, ONE = object(), object()  # two arguments are tensors apart, and one tensor
+ROWS, COLUMNS = object(), object()  # how matrices lie in memory
 STATES = 8  # attributes and variables that are changed, the outermost first
 
 
@@ -32,8 +33,8 @@ class Variant:
 
 def variants(program: Program) -> Iterator[Variant]:
     """The program on other arguments, each with what is another: tensors of other values, one number, truth, text,
-    container or missing argument at a time, sizes, one tensor for two, then modes and attributes. Guards must tell them
-    apart, or the trace hold for both.
+    container or missing argument at a time, sizes, one tensor for two, kinds of arguments, then modes and attributes.
+    Guards must tell them apart, or the trace hold for both.
     """
     args, kwargs = program.args, program.kwargs
     names, words = _parameters(program.function), tuple(_words(_code(program.function)))
@@ -61,6 +62,7 @@ def variants(program: Program) -> Iterator[Variant]:
         text = f"sizes of {size} are {size + 1}"
         yield Variant(text, changed, torch.Size((size,)), torch.Size((size + 1,)))
     yield from _one_for_two(program, names)
+    yield from _other_kinds(program, names)
     yield from _other_states(program, words)
 
 
@@ -74,6 +76,38 @@ def _one_for_two(program: Program, names: Sequence[str]) -> Iterator[Variant]:
                 changed = replace(program, args=(*args[:place], other, *args[place + 1 :]))
                 yield Variant(f"{second} is {first}", changed, APART, ONE)
                 return
+
+
+def _other_kinds(program: Program, names: Sequence[str]) -> Iterator[Variant]:
+    """A tuple in place of a list or the other way round, matrices that lie otherwise, and floats of another width."""
+    args, kwargs = program.args, program.kwargs
+    for place, value in enumerate(args):
+        if type(value) in (list, tuple):
+            other = tuple(value) if type(value) is list else list(value)
+            name = names[place] if place < len(names) else f"args[{place}]"
+            text = f"{name} was a {type(value).__name__}, is a {type(other).__name__}"
+            yield Variant(text, replace(program, args=(*args[:place], other, *args[place + 1 :])), value, other)
+            break
+    found = list(tensors((args, kwargs)))
+    if any(_turned(tensor) is not tensor for tensor in found):
+        changed = replace(program, args=mapped(args, _turned), kwargs=mapped(kwargs, _turned))
+        yield Variant("matrices lie by columns", changed, ROWS, COLUMNS)
+    if any(tensor.dtype is torch.float32 for tensor in found):
+        changed = replace(program, args=mapped(args, _wide), kwargs=mapped(kwargs, _wide))
+        yield Variant("float32 is float64", changed, torch.float32, torch.float64)
+
+
+def _turned(tensor: torch.Tensor) -> torch.Tensor:
+    """A matrix of the same elements whose columns are neighbours; others as they are."""
+    if tensor.ndim < 2 or min(tensor.shape[-2:]) < 2 or not tensor.is_contiguous():
+        return tensor
+    return tensor.detach().mT.contiguous().mT.requires_grad_(tensor.requires_grad)
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.dtype is not torch.float32:
+        return tensor
+    return tensor.detach().double().requires_grad_(tensor.requires_grad)
 
 
 def _alike(value: torch.Tensor, other: torch.Tensor) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dis
 import functools
 import inspect
 import random
@@ -137,10 +138,12 @@ class State:
             for key, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
                 if isinstance(reached.nonlocals.get(key), PLAIN):
                     self.places.append(Place(key, cell))
-            for key, value in reached.globals.items():
+            named = dict.fromkeys(name for name in _globals(function.__code__) if name in function.__globals__)
+            read = {name: function.__globals__[name] for name in named}
+            for key, value in read.items():
                 if isinstance(value, PLAIN):
                     self.places.append(Place(key, function.__globals__, key))
-            for found in (reached.nonlocals, reached.globals):
+            for found in (reached.nonlocals, read):
                 self._add_parts(found, "", depth - 1)
             self.add(function.__defaults__ or (), f"{function.__name__}.defaults", depth - 1)
         elif not isinstance(function, type) and hasattr(function, "__dict__"):
@@ -148,6 +151,16 @@ class State:
             self._add_plain(vars(function), name)
             self._add_parts(vars(function), name, depth - 1)
             self.add(vars(type(function)).get("__call__"), name, depth - 1)
+
+
+def _globals(code: types.CodeType) -> Iterator[str]:
+    """The global variables that code reads or writes, in its order; ``co_names`` has the names of attributes too."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "STORE_GLOBAL"):
+            yield instruction.argval
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from _globals(inner)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,7 @@ from framefuse.verification.shrink import Shrinker, behind_view
 # those before it do not.
 WAYS = (("aot_eager", "lower"), ("python", "fuse"), ("native", "codegen"))
 
+FAILED = re.compile(r"framefuse failed on it in (capture|guards|lower|autodiff|fuse|codegen|runtime|driver|ir)/")
 RECORDINGS = 8  # calls after which a program that records further each time is taken as it is
 
 
@@ -193,6 +195,11 @@ class _Verifier:
         if found.where == "state" and written in [place.text for place in program.state.places]:
             return replace(found, stage="capture", call=written, case=effect_case(written, self.options))
         stretches = cases(program, self.options)
+        failed = FAILED.search(found.how)
+        if failed is not None:  # the compiler says in which room; where it captured nothing, eager's calls show it
+            eager = eager_case(program)
+            placed = located(found, [*stretches, *([eager] if eager is not None else [])], self.options)
+            return replace(placed, stage=failed[1])
         if self.answers(self.compiled("eager"), program)[0]:
             call, line = first_other(program, stretches)
             return replace(found, stage="capture", call=call, line=line, case=self.smallest(eager_case(program)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,7 +24,9 @@ from framefuse.fuse import passes as fuse_passes
 from framefuse.fuse.memory import in_place
 from framefuse.guards import fact_checks
 from framefuse.guards import program as guards
+from framefuse.guards.registers import Builder as GuardBuilder
 from framefuse.ir import ops
+from framefuse.ir.numbers import Symbol
 from framefuse.ir.passes import Pass
 from framefuse.lower import aliases, diagonals, indexing, rules, values
 from framefuse.lower import element as e
@@ -268,12 +271,32 @@ FAULTS = {
         lambda patch: patch.setattr(effects.Journal, "effects", lambda self, build: ()),
         lambda x: _counted(x), lambda: (_x(4),), "capture", "SETTINGS.count",
     ),
+    "no guard holds the type of a container": Fault(
+        _unguarded("type"),
+        lambda x, given: x.sin() * 2 if isinstance(given, list) else x.cos(), lambda: (_x(4), [1.0]),
+        "guards", "given was a list, is a tuple",
+    ),
+    "no guard holds how a matrix lies": Fault(
+        lambda patch: patch.setattr(GuardBuilder, "tensor", lambda self, source, spec: _tensor(
+            self, source, dataclasses.replace(spec, order=None, strides=tuple(map(_free, spec.sizes))))),
+        lambda x: x.sin() * 2 if x.is_contiguous() else x.cos(), lambda: (_x(4, 3),),
+        "guards", "matrices lie by columns",
+    ),
+    "code fails for exp": Fault(
+        _code("exp", lambda b, x: {}[x], pointwise.FLOAT32),
+        lambda x: (x * 2).exp().sqrt(), lambda: (_x(4),), "codegen", "exp",
+    ),
     "flags of calls are recorded as others": Fault(
         _recorded(lambda found: False if found is True else found),
         lambda x: x.exp().var(1, unbiased=True) * 2, lambda: (_x(4, 4),), "capture", "var",
     ),
 }  # fmt: skip
-_exp = pointwise.FLOAT32["exp"]
+_exp, _tensor = pointwise.FLOAT32["exp"], GuardBuilder.tensor
+_names = itertools.count()
+
+
+def _free(size: Any) -> Symbol:
+    return Symbol(f"free{next(_names)}")
 
 
 def _doubled(rule: registry.Vjp) -> registry.Vjp:

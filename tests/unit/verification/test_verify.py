@@ -203,6 +203,14 @@ def test_a_crash_is_made_smaller(monkeypatch):
     assert found.call == "sub" and len(found.case.graph.nodes) == 4 and "crash" in str(found)
 
 
+mean, depth = 3.0, 2.0  # the first has the name of a method alone
+
+
+def test_variables_are_those_that_code_reads_and_not_the_names_of_attributes():
+    found = framefuse.verify(lambda x: x.mean(0) * (lambda: depth)(), torch.rand(3, 4))
+    assert "depth was 2.0, is 3.0" in found.checked and not any("mean" in text for text in found.checked)
+
+
 def test_nothing_to_make_smaller():
     with pytest.raises(UserError, match="no stretch of _step shows this by itself"):
         framefuse.minify(_step, *_pair())
