@@ -44,6 +44,10 @@ NODES, GPU_SMALL = 2, 192 << 20
 MOVES = frozenset(("input", "reshape", "permute", "expand", "slice", "cat", "result"))
 COPIES = frozenset(("contiguous", "clone"))
 SMALL = 1 << 16  # elements of all tensors of a call in which what is not work may decide
+# The same of one call that a kernel computes and whose gradient is a call of torch's. Measured on a loaded EPYC, forward
+# and backward, eager's time over ours, in 2,500, 13,000 and 65,000 elements: x[i] 0.96, 0.86 and 1.14, gather 0.88, 0.86
+# and 1.15, embedding 0.69, 0.94 and 1.28.
+TINY = 1 << 14
 SETTLE = 2  # calls of compiled code before a weighing that follows a rest
 
 
@@ -117,8 +121,8 @@ def may_lose(stages: Compilation) -> bool:
 
 def gains_nothing(stages: Compilation) -> bool:
     """Whether eager makes for less, forward and backward, what the program is trained by: nothing but calls of torch
-    that torch differentiates too, of any size, or one small call whose gradient another call gives, or small calls of
-    which as few are beside the former as kernels cannot make up for, or on a GPU one call of any size, which is the
+    that torch differentiates too, of any size, or one small call whose gradient another call gives (a tiny one, where a
+    kernel computes it), or small calls of which as few are beside the former as kernels cannot make up for, or on a GPU one call of any size, which is the
     device's work and the same, or one small call that is a kernel or two to torch as well.
     """
     if stages.halves is None or stages.code is None:
@@ -130,6 +134,8 @@ def gains_nothing(stages: Compilation) -> bool:
         if _waits_for_host(stages) or (len(targets) == 1 and (taped or not stages.computes)):
             return not gains
     if not stages.computes and targets and (taped == len(targets) or _is_library_of_complex(stages)):
+        return True
+    if not targets and len(stages.trace.calls) <= ONE and _is_small(stages, TINY) and _is_library_behind(stages):
         return True
     few = _on_tensors(stages) <= FEW * taped if stages.computes else len(targets) == 1
     return few and _is_small(stages)
@@ -176,6 +182,12 @@ def _gains_behind(stages: Compilation) -> bool:
     return any(case.computes and not case.library_targets for case in cases)
 
 
+def _is_library_behind(stages: Compilation) -> bool:
+    """Whether backwards ran, and each by torch's calls."""
+    cases = [case.stages for derivative in stages.derivatives for case in derivative.cases]
+    return bool(cases) and all(case.library_targets for case in cases)
+
+
 def _is_library_of_complex(stages: Compilation) -> bool:
     """Whether complex numbers alone are computed with, and every call is torch's, in the backwards that ran too: of
     those none lies in another way than eager's.
@@ -185,9 +197,9 @@ def _is_library_of_complex(stages: Compilation) -> bool:
     return not any(case.computes for case in cases) and all(meta.dtype.is_complex for meta in metas)
 
 
-def _is_small(stages: Compilation) -> bool:
+def _is_small(stages: Compilation, most: int = SMALL) -> bool:
     metas = [meta for meta in stages.trace.metas if meta is not None]
-    return all(meta.device == "cpu" for meta in metas) and sum(math.prod(meta.sizes) for meta in metas) <= SMALL
+    return all(meta.device == "cpu" for meta in metas) and sum(math.prod(meta.sizes) for meta in metas) <= most
 
 
 def allowed(products: Sequence[Compilation], breaks: Collection[Reason]) -> float:

@@ -300,6 +300,7 @@ def test_a_program_that_stops_before_its_work_is_recorded_few_times(works, most)
 
 CELLS = torch.nn.RNN(9, 5, batch_first=True), torch.nn.Linear(5, 2)
 
+PLACES = torch.tensor([2, 0, 2, 1])
 TRAINED = {
     "a recurrent layer, which makes its first state": (lambda x: CELLS[1](CELLS[0](x[None])[0]), True),
     "one call whose gradient is on a tape": (lambda x: torch.logcumsumexp(x, -1), True),
@@ -307,6 +308,7 @@ TRAINED = {
     "one whose gradient is another call's": (lambda x: x.topk(3, -1).values, True),
     "few others, in a kernel": (lambda x: torch.logcumsumexp(x * 2 + 1, -1), True),
     "more in kernels": (lambda x: torch.logcumsumexp((x * 2 + 1).sin().exp() - x, -1).cos(), False),
+    "a tiny kernel whose gradient is a call": (lambda x: x[PLACES], True),
 }
 
 

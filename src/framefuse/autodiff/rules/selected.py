@@ -15,7 +15,7 @@ from framefuse.ir.graph import Node
 # The parameters of each; a result has one element for each of the dimension where ``keepdim`` is none of them.
 PARAMETERS = {
     "topk": "input k dim=-1 largest=True sorted=True",
-    "sort": "input dim=-1 descending=False",
+    "sort": "input dim=-1 descending=False stable=None",
     "kthvalue": "input k dim=-1 keepdim=False",
     "median": "input dim keepdim=False",
     "nanmedian": "input dim keepdim=False",

@@ -74,6 +74,8 @@ SELECTIONS = {
     "smallest": lambda x: torch.topk(x, k=2, dim=-1, largest=False).values,
     "sort": lambda x: x.sort(0)[0],
     "descending": lambda x: torch.sort(x, dim=1, descending=True)[0],
+    "stable": lambda x: x.sort(dim=1, stable=True)[0],
+    "stable descending": lambda x: torch.sort(x, stable=True, dim=-1, descending=True).values,
     "kthvalue": lambda x: x.kthvalue(2, 1)[0],
     "median": lambda x: x.median(1, keepdim=True)[0],
     "nanmedian": lambda x: x.nanmedian(-1).values,
@@ -86,7 +88,7 @@ SELECTIONS = {
 def test_what_selects_elements_along_a_dimension(name, shape):
     x = rand(*shape)
     backward = check_lowered(lambda x: SELECTIONS[name](x * 2).sin(), x)
-    several = name in ("topk", "smallest", "sort", "descending")
+    several = name in ("topk", "smallest", "sort", "descending", "stable", "stable descending")
     assert ("selected_backward" in calls(backward)) is several and len(calls(backward)) <= 2
 
 
