@@ -44,9 +44,9 @@ NODES, GPU_SMALL = 2, 192 << 20
 MOVES = frozenset(("input", "reshape", "permute", "expand", "slice", "cat", "result"))
 COPIES = frozenset(("contiguous", "clone"))
 SMALL = 1 << 16  # elements of all tensors of a call in which what is not work may decide
-# The same of one call that a kernel computes and whose gradient is a call of torch's. Measured on a loaded EPYC, forward
-# and backward, eager's time over ours, in 2,500, 13,000 and 65,000 elements: x[i] 0.96, 0.86 and 1.14, gather 0.88, 0.86
-# and 1.15, embedding 0.69, 0.94 and 1.28.
+# The same of one call that a kernel computes and whose gradient is a call of torch's. Measured on a loaded EPYC,
+# forward and backward, eager's time over ours, in 2,500, 13,000 and 65,000 elements: x[i] 0.96, 0.86 and 1.14, gather
+# 0.88, 0.86 and 1.15, embedding 0.69, 0.94 and 1.28.
 TINY = 1 << 14
 SETTLE = 2  # calls of compiled code before a weighing that follows a rest
 
@@ -121,9 +121,10 @@ def may_lose(stages: Compilation) -> bool:
 
 def gains_nothing(stages: Compilation) -> bool:
     """Whether eager makes for less, forward and backward, what the program is trained by: nothing but calls of torch
-    that torch differentiates too, of any size, or one small call whose gradient another call gives (a tiny one, where a
-    kernel computes it), or small calls of which as few are beside the former as kernels cannot make up for, or on a GPU one call of any size, which is the
-    device's work and the same, or one small call that is a kernel or two to torch as well.
+    that torch differentiates too, of any size, or one small call whose gradient another call gives (a tiny one, where
+    a kernel computes it), or small calls of which as few are beside the former as kernels cannot make up for, or on a
+    GPU one call of any size, which is the device's work and the same, or one small call that is a kernel or two to
+    torch as well.
     """
     if stages.halves is None or stages.code is None:
         return False

@@ -11,6 +11,7 @@ from framefuse.fuse.nest.cpu.column_tiles import column_tiles, may_tile
 from framefuse.fuse.nest.cpu.flat import flat_loop, may_flatten
 from framefuse.fuse.nest.cpu.loops import around
 from framefuse.fuse.nest.cpu.pieces import row_pieces
+from framefuse.fuse.nest.cpu.row_blocks import computed_by_rows, row_blocks
 from framefuse.fuse.nest.cpu.scans import scan_kernel
 from framefuse.fuse.nest.cpu.short_cats import by_points, is_short_cat
 from framefuse.fuse.nest.cpu.short_neighbours import are_short_neighbours, by_neighbours
@@ -106,10 +107,13 @@ def _row_kernel(
 ) -> Built:
     chunk = costs.BLOCK if vector is not None else (0 if rows else costs.CHUNK)
 
+    def sweep(current: Sweep) -> None:
+        nest.run_sweep(current, runs.get(current.inner, ()), chunk, vector is None)
+
     def row() -> None:
         nest.keep_rows(sweeps, may_scratch=vector is None and target.scratch)
         for current in sweeps:
-            nest.run_sweep(current, runs.get(current.inner, ()), chunk, vector is None)
+            sweep(current)
 
     if not rows:
         with nest.scope() as top:
@@ -119,6 +123,10 @@ def _row_kernel(
     if across is not None:
         lane = next(run[-1] for run in runs.values() if run)
         return nest.built(title, *turned_rows(nest, rows, across, lane, row), work, True)
+    found = computed_by_rows(nest, sweeps, rows) if vector is None and target.scratch else ()
+    if found:
+        nest.keep_rows(sweeps, may_scratch=False)
+        return nest.built(title, *row_blocks(nest, rows, sweeps, found, sweep), work, True)
     outer = rows if vector is None else rows[:-1]
     body, extent = around(nest, outer, vector, row)
     return nest.built(title, body, extent, work, True)
