@@ -45,6 +45,25 @@ def functions_called_by_trees(compiled):
         yield f(a, b)
 
 
+# Numbers that are checked -------------------------------------------------------------------------
+
+
+@trap(traces=1, hits=5)
+def counts_that_torch_checks(compiled):
+    @compiled
+    def f(a):
+        count = (a > 0).sum().item()
+        torch._check(count >= 0)
+        torch._check(count <= 3, lambda: f"{count} are too many")
+        return a[:count].sum(), torch.zeros(count)
+
+    for values in ([1, -1, 2], [1, 2, -3], [-1, -2], [1, 2, 3, 4], [3, 2, 1, -1], [1, 1, 1, 1, 1], [2, -5, 4], [1]):
+        try:
+            yield f(torch.tensor(values, dtype=torch.float32))
+        except RuntimeError as error:
+            yield str(error)
+
+
 # Reductions of Python -----------------------------------------------------------------------------
 
 

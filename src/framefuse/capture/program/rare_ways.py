@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from framefuse.capture.program.versions.listing import ENDS, JUMPS, Instruction
 
 BRANCHES = frozenset(("POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE"))
+CHECKED = 6  # instructions between the name of a check and the comparison
 NAMED = frozenset(("LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD"))
 
 
@@ -24,7 +25,19 @@ def expected_ways(
             there, on = index[instruction.target] in rare, step + 1 in rare
             if there is not on:
                 expected[step] = (instruction.name == "POP_JUMP_IF_TRUE") is not there
+        elif instruction.name == "COMPARE_OP" and _is_checked(instructions, step, names):
+            expected[step + 1] = True
     return expected
+
+
+def _is_checked(instructions: Sequence[Instruction], step: int, names: Sequence[str]) -> bool:
+    """Whether a comparison is what a check is handed (``torch._check(n <= 16)``), which raises where it is false."""
+    for name, argument, _, _ in reversed(instructions[max(step - CHECKED, 0) : step]):
+        if name in NAMED and names[argument >> (name == "LOAD_GLOBAL")] == "_check":
+            return True
+        if not name.startswith("LOAD_"):
+            return False
+    return False
 
 
 def _rare(instructions: Sequence[Instruction], index: Mapping[int, int], names: Sequence[str]) -> frozenset[int]:
