@@ -404,6 +404,38 @@ def slope_of_what_is_frozen(compiled: Any) -> Iterator[Any]:
             yield outcome(torch.autograd.grad, led, leaves, allow_unused=True) if led else None
 
 
+@TABLE.trap(traces=4, hits=4)
+def for_what_a_view_wrote_before(compiled: Any) -> Iterator[Any]:
+    @compiled
+    def f(y):
+        view = y[0]
+        view.add_(1)
+        y.requires_grad_()
+        return y * 2, view
+
+    for number in range(6):
+        y = torch.ones(2 + number % 2, 3)
+        doubled, view = f(y)
+        (doubled.sum() + view.sin().sum()).backward()
+        yield view, view.is_leaf, y.grad
+
+
+@TABLE.trap(traces=3, hits=4)
+def by_the_caller_for_what_a_view_wrote(compiled: Any) -> Iterator[Any]:
+    @compiled
+    def f(y):
+        view, whole = y[0], y.view(-1)
+        view.add_(1)
+        return view, whole * 2, whole
+
+    for number in range(6):
+        y = torch.ones(2 + number % 2, 3)
+        view, _, whole = f(y)
+        y.requires_grad_()
+        (view.sin().sum() + whole.sum()).backward()
+        yield view.is_leaf, y.grad
+
+
 @TABLE.parametrize()
 def test_gradients_asked(trap: Trap) -> None:
     hold(trap)

@@ -275,24 +275,15 @@ class Outputs:
                 return
         target, name, args, kwargs = form
         grad = definition.call.grad_enabled
+        # Autograd takes such a view for what it is of its base now, once somebody asks: gradients may be wanted by then.
         write = self.values.last_write.get(self.trace.metas[value].storage, -1)
-        if definition.index < write and (self._is_fragile(value) or self._carries(value)):
+        if definition.index < write and (self.trace.metas[value].view or self._carries(value)):
             target = BeforeWrite(target, self._carries(value) and self.trace.calls[write].written[:1] == (value,))
         if self._is_turned(value):
             target = Turned(getattr(torch.Tensor, f"{name}_"))
         if definition.call.inference:
             target = InInference(target)
         self.late.append(Late(target, name, args, kwargs, (result,), grad, self._carries(value)))
-
-    def _is_fragile(self, value: int) -> bool:
-        """Whether a value is a view that autograd gives up once its memory is written: one made where gradients are
-        off, one of several that a call made, or a view of such a view.
-        """
-        if value not in self.definer or not self.trace.metas[value].view:
-            return False
-        definition = self.definer[value]
-        own = not definition.call.grad_enabled or len(definition.path) > 0
-        return own or any(map(self._is_fragile, self._bases(value)))
 
     def _is_turned(self, value: int) -> bool:
         """Whether a value is the very tensor that is its base, whose sizes or strides were changed in place."""
