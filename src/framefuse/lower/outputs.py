@@ -275,7 +275,7 @@ class Outputs:
                 return
         target, name, args, kwargs = form
         grad = definition.call.grad_enabled
-        # Autograd takes such a view for what it is of its base now, once somebody asks: gradients may be wanted by then.
+        # Autograd sees again what such a view is of its base once somebody asks, and gradients may be wanted by then.
         write = self.values.last_write.get(self.trace.metas[value].storage, -1)
         if definition.index < write and (self.trace.metas[value].view or self._carries(value)):
             target = BeforeWrite(target, self._carries(value) and self.trace.calls[write].written[:1] == (value,))
