@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from framefuse.autodiff.cut import choose_saved
 from framefuse.autodiff.differentiable_forms import with_differentiable_forms
@@ -30,22 +32,29 @@ from framefuse.ir.ops import POINTWISE, TABLE
 from framefuse.ir.strides import dense_order
 from framefuse.ir.taped_calls import Taped
 
+NO_PLACES: Mapping[int, int] = MappingProxyType({})
+
 
 def halves(
-    graph: Graph, inputs: Collection[int], holders: Sequence[Holder] | None, change: JointPass | None = None
+    graph: Graph,
+    inputs: Collection[int],
+    holders: Sequence[Holder] | None,
+    change: JointPass | None = None,
+    carried: Mapping[int, int] = NO_PLACES,
 ) -> Halves:
     """The two halves of a graph, some of whose outputs require grad.
 
     ``inputs`` are the numbers of the inputs that nobody writes before the call has ended. They and outputs are saved as
     they are only in a piece of which eager saved them too, as ``holders`` tell, so that writing to them is an error
-    under eager as well. ``change`` are users' passes over the graph of each piece with its gradients.
+    under eager as well. ``carried`` gives the inputs that outputs are written to, by the places of both. ``change`` are
+    users' passes over the graph of each piece with its gradients.
     """
     seen, given = len(graph.outputs), frozenset(inputs)
     graph, leaves = apart(graph)
     division = divide(with_differentiable_forms(graph), holders)
     views = views_of(division.graph, leaves)
     bases = {leaf.attr("index"): base(leaf, views) for leaf in leaves}
-    maker = _Maker(division, given.union(bases), seen, holders, bases, change)
+    maker = _Maker(division, given.union(bases), seen, holders, bases, change, carried)
     pieces = tuple(maker.piece(number) for number in range(len(maker.division.parts)))
     return Halves(together(maker.forward(), leaves), pieces)
 
@@ -75,6 +84,7 @@ class _Maker:
         holders: Sequence[Holder] | None,
         bases: Mapping[int, int],
         change: JointPass | None,
+        carried: Mapping[int, int],
     ) -> None:
         self.division = division
         self.change = change
@@ -84,6 +94,7 @@ class _Maker:
         self.bases = bases  # of inputs that are views: the input whose memory they show
         self.seen = seen  # outputs; the further ones nobody can write
         self.holding = None if holders is None else Holding(division, holders)
+        self.behind = _behind(graph, carried)
         self.nodes = dict.fromkeys(graph.nodes)
         self.copies: dict[Node, Node] = {}
         self.hidden: dict[Node, int] = {}  # nodes of the graph, by place among the forward graph's outputs
@@ -102,7 +113,9 @@ class _Maker:
             for place, output in zip(part.outputs, primal.outputs, strict=True)
         }
         seen = {**given, **shown}
-        free = {node for node, entry in seen.items() if self._may_be_saved(entry, kept)}
+        behind = self._behind(part, kept)
+        free = {node for node, entry in seen.items() if self._may_be_saved(entry, kept)} - behind.keys()
+        seen, free = {**seen, **behind}, free | behind.keys()
         others = {node for node in free if seen[node].kind == "input" or seen[node].place < self.seen}
         cold = frozen(primal, others, *Regions.in_graph(primal).parts(primal.nodes))
         primal = cold.graph
@@ -117,12 +130,12 @@ class _Maker:
             forbidden=seen.keys() - free,
             frozen=cold.origin,
             # What eager saved of the results follows a write to them.
-            once=cold.once | {node for node in others if seen[node].kind == "output"},
+            once=cold.once | {node for node in others if seen[node].kind == "output" or node in behind},
             seen=others,
             regions=Regions.in_graph(primal, cold.origin),
             hints=primal.hints,
         )
-        known = {node: self._kept(seen[node], kept) for node in free}
+        known = {node: behind.get(node) or self._kept(seen[node], kept) for node in free}
         alike = changed is None and not any(map(_differs_again, primal.nodes))
         again = joint if alike else Joint.of(primal, *everything, True)
         roots = self._roots(primal, again)
@@ -192,6 +205,15 @@ class _Maker:
         """Whether the call itself writes to this input of its own."""
         return entry.kind == "input" and entry.place not in self.inputs
 
+    def _behind(self, part: Part, kept: Group) -> dict[Node, Saved]:
+        """What a piece computes that the call writes to inputs which eager's nodes keep as they are then."""
+        found: dict[Node, Saved] = {}
+        for node in part.graph.nodes if self.behind else ():
+            place = self.behind.get(part.origin[node], -1)
+            if place in kept.saved:
+                found[node] = Saved(node, "input", place, memory=place not in kept.selves, settles=True)
+        return found
+
     def _root(self, entry: Saved, given: Saved | None) -> Saved:
         """A root that is no input, or the contents of one before it is written, whose history second gradients need."""
         if given is None or entry.kind != "own" or given.place not in self.graph.differentiable:
@@ -219,10 +241,11 @@ class _Maker:
         """What eager saved of a piece and its gradients do not read."""
         read = {(entry.kind, entry.place) for entry in through}
         written = {place for group in groups for place in group.saved if place not in self.inputs}
+        read_behind = {entry.place for entry in through if entry.settles}
         saved = {("input", place) for group in groups for place in group.saved - written}
         saved |= {("output", place) for group in groups for place in group.shown}
         saved -= read
-        for place in sorted(written):  # its history may lead to the node that keeps it
+        for place in sorted(written - read_behind):  # its history may lead to the node that keeps it
             yield Saved(self.graph.inputs[place], "input", place, memory=True, settles=True)
         for entry in seen:
             if (entry.kind, entry.place) in saved:
@@ -276,6 +299,15 @@ def _ends(graph: Graph) -> list[Node]:
     """The nodes that a graph names beside those that its nodes read."""
     named = [*(output.node for output in graph.outputs), *(write.node for write in graph.writes)]
     return [*named, *(node for _, node, _ in graph.bound), *graph.kept]
+
+
+def _behind(graph: Graph, carried: Mapping[int, int]) -> dict[Node, int]:
+    """What is written to inputs, with the input, where that is one and the value nothing else that others see."""
+    written = [(write.node, write.input) for write in graph.writes if write.bumps]
+    written += [(graph.outputs[place].node, own) for place, own in carried.items()]
+    seen = {output.node for place, output in enumerate(graph.outputs) if place not in carried}
+    count = Counter(node for node, _ in written)
+    return {node: own for node, own in written if count[node] == 1 and node.op != "input" and node not in seen}
 
 
 def _differs_again(node: Node) -> bool:

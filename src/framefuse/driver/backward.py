@@ -70,6 +70,13 @@ def unwritten(graph: Graph, trace: Trace) -> frozenset[int]:
     return frozenset(range(len(graph.inputs))) - written
 
 
+def carried(graph: Graph, trace: Trace) -> dict[int, int]:
+    """The inputs that outputs are written to under their histories, by the places of both."""
+    written, places = _written(graph), {entry.value: place for place, entry in enumerate(trace.assumptions.inputs)}
+    here = ((place, written.get(output.value)) for place, output in enumerate(graph.outputs))
+    return {place: places[value] for place, value in here if value is not None}
+
+
 def holders(graph: Graph, trace: Trace) -> tuple[Holder, ...] | None:
     """The nodes of eager's autograd graph in terms of the lowered graph; None where they are not known."""
     if trace.autograd is None:
@@ -139,12 +146,15 @@ def _met(piece: Piece, graph: Graph, trace: Trace) -> tuple[tuple[int, Form | No
     inputs = _by_storage((place, metas[entry.value].storage) for place, entry in enumerate(entries))
     shown = [(place, value) for place, value in enumerate(_shown_values(graph)) if graph.outputs[place].input is None]
     outputs = _by_storage((place, metas[value].storage) for place, value in shown if value >= 0)
+    results = {output.node for output in piece.primal.outputs}
+    own = {entry.place for entry in piece.watched if entry.settles and entry.node in results}  # what a node wrote
     met: list[tuple[int, Form | None]] = []
     for holder in sorted(trace.autograd.holders, key=lambda holder: -holder.age):
         for storage, sizes, has_node in holder.forms:
             for place in inputs.get(storage, ()):
-                own = metas[entries[place].value].sizes
-                form = None if entries[place].value in holder.selves else (own, sizes, has_node)
+                whole = metas[entries[place].value].sizes
+                itself = place in own or entries[place].value in holder.selves
+                form = None if itself else (whole, sizes, has_node)
                 met.append((number_of.get(("input", place), -1), form))
             met += [(number_of.get(("output", place), -1), None) for place in outputs.get(storage, ())]
     return tuple(entry for entry in met if entry[0] >= 0)

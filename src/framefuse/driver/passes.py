@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from framefuse.codegen.interpreter import by_python
     from framefuse.codegen.python import compile_graph
     from framefuse.codegen.targets import lacking, targets
+    from framefuse.driver.backward import carried, holders, unwritten
     from framefuse.driver.backward import derivatives as places_in_autograd
-    from framefuse.driver.backward import holders, unwritten
     from framefuse.driver.captured_passes import with_captured_passes
     from framefuse.driver.examples import examples_of
     from framefuse.driver.fixed_inputs import fixed_inputs
@@ -77,6 +77,7 @@ else:  # a call that an earlier process kept needs none of them
     targets = later("framefuse.codegen.targets", "targets")
     places_in_autograd = later("framefuse.driver.backward", "derivatives")
     holders = later("framefuse.driver.backward", "holders")
+    carried = later("framefuse.driver.backward", "carried")
     unwritten = later("framefuse.driver.backward", "unwritten")
     with_captured_passes = later("framefuse.driver.captured_passes", "with_captured_passes")
     examples_of = later("framefuse.driver.examples", "examples_of")
@@ -237,7 +238,8 @@ def _halves(lowered: Graph, trace: Trace, options: Options) -> Halves | None:
         return result
 
     joint = change if registered.passes_of("joint") else None
-    found = cut_in_halves(lowered, unwritten(lowered, trace), holders(lowered, trace), joint)
+    around = unwritten(lowered, trace), holders(lowered, trace)
+    found = cut_in_halves(lowered, *around, joint, carried(lowered, trace))
     return replace(found, steps=tuple(steps)) if options.report else found
 
 

@@ -139,7 +139,8 @@ class Holder:
     that they are, and with ``more`` memory that no value of the trace has. ``frees``: a second walk through it is an
     error, unless the graph was retained. ``again`` is memory of inputs that a checkpoint reads again in a walk, as it
     is by then. Walks come to nodes with a higher ``age`` first; ``forms`` are the storages that the node saved, in its
-    order, with the sizes that it saw, and whether that tensor requires grad.
+    order, with the sizes that it saw, and whether that tensor requires grad. A write to a view that saved what it wrote
+    has that memory as ``written``.
     """
 
     onto: tuple[int, ...]
@@ -151,6 +152,7 @@ class Holder:
     again: frozenset[int] = frozenset()
     age: int = 0
     forms: tuple[tuple[int, tuple[int, ...], bool], ...] = ()
+    written: int = -1
 
 
 @dataclass(frozen=True, slots=True)

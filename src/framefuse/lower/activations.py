@@ -39,7 +39,6 @@ FORMULAS: dict[str, Callable[[Element], Element]] = {
     "hardswish": lambda a: (a * e.minimum(e.maximum(a + 3.0, 0.0), 6.0) / 6.0).derived("hardswish", a),
     "hardsigmoid": lambda a: (e.minimum(e.maximum(a + 3.0, 0.0), 6.0) / 6.0).derived("hardsigmoid", a),
     "logsigmoid": log_sigmoid_of,
-    "selu": lambda a: _elu(a, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0),
 }
 
 
@@ -102,10 +101,25 @@ def gelu(lo: Lowering, input: Node, approximate: str = "none") -> Node:
     return lo.compute(lambda a: (a * 0.5 * (1.0 + e.erf(a * math.sqrt(0.5)))).derived("gelu", a), input)
 
 
-def _elu(a: Element, alpha: float, scale: float, input_scale: float) -> Element:
-    negative = e.expm1(a * input_scale if input_scale != 1.0 else a) * (alpha * scale)
-    result = where(a <= 0.0, negative, a if scale == 1.0 else a * scale)
-    return result.derived("elu", a, numbers=(alpha * scale * input_scale, scale, input_scale))
+def _elu(lo: Lowering, input: Node, alpha: float, scale: float = 1.0, input_scale: float = 1.0) -> Node:
+    _need_float(input)
+
+    def formula(a: Element) -> Element:
+        negative = e.expm1(a * input_scale if input_scale != 1.0 else a) * (alpha * scale)
+        result = where(a <= 0.0, negative, a if scale == 1.0 else a * scale)
+        numbers = (alpha * scale * input_scale, scale, input_scale)
+        return result if lo.writes else result.derived("elu", a, numbers=numbers)
+
+    return _of_result(lo, input, lo.compute(formula, input), "elu", alpha * scale, scale, input_scale)
+
+
+def _of_result(lo: Lowering, input: Node, result: Node, name: str, falling: Value, *numbers: Value) -> Node:
+    """The result; of a call in place, which eager differentiates by it. That refuses to where it is no way back."""
+    if not lo.writes:
+        return result
+    if isinstance(falling, (int, float)) and falling < 0:
+        raise Unsupported("the result does not tell the operand")
+    return lo.derived(result, f"{name}_written", (input,), falling, *numbers)
 
 
 @rule("F.elu")
@@ -116,22 +130,28 @@ def elu(lo: Lowering, input: Node, alpha: float = 1.0, inplace: bool = False) ->
 @rule("nn.elu")
 def scaled_elu(lo: Lowering, input: Node, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Node:
     """The operator, whose arguments behind ``alpha`` are not those of the function."""
-    _need_float(input)
-    return lo.compute(lambda a: _elu(a, float(alpha), float(scale), float(input_scale)), input)
+    return _elu(lo, input, float(alpha), float(scale), float(input_scale))
+
+
+@rule("selu")
+def selu(lo: Lowering, input: Node, inplace: bool = False) -> Node:
+    return _elu(lo, input, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
 
 
 @rule("celu")
 def celu(lo: Lowering, input: Node, alpha: float = 1.0, inplace: bool = False) -> Node:
-    _need_float(input)
-    return lo.compute(lambda a: _elu(a, float(alpha), 1.0, 1.0 / alpha), input)
+    return _elu(lo, input, float(alpha), 1.0, 1.0 / alpha)
 
 
 @rule("leaky_relu")
 def leaky_relu(lo: Lowering, input: Node, negative_slope: Value = 0.01, inplace: bool = False) -> Node:
     _need_float(input)
-    return lo.compute(
-        lambda a: where(a > 0.0, a, a * negative_slope).derived("leaky_relu", a, numbers=(negative_slope,)), input
-    )
+
+    def formula(a: Element) -> Element:
+        result = where(a > 0.0, a, a * negative_slope)
+        return result if lo.writes else result.derived("leaky_relu", a, numbers=(negative_slope,))
+
+    return _of_result(lo, input, lo.compute(formula, input), "leaky_relu", negative_slope)
 
 
 @rule("prelu")

@@ -50,6 +50,7 @@ class Lowering(Builder):
         self.memory: dict[Node, TensorMeta] = {}  # eager's tensors behind the operands of the call at hand
         self.lying: dict[Node, tuple[Expr, ...]] = {}  # by library call: sizes of 1 that leave open how its results lie
         self.held: set[Node] = set()  # what eager's call keeps for backward beside its operands and results
+        self.writes = False  # whether the call at hand is in place
         self.drawn: list[Node] = []  # random calls that the rule at hand made
         self.there: dict[tuple[Node, str], Node] = {}  # elements of the CPU on other devices
         self.sorted: dict[Node, Node] = {}  # rows whose quantiles are asked for, and their elements in order

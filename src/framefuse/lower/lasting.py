@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from framefuse.errors import Stop
@@ -13,6 +13,12 @@ from framefuse.ir.torch_calls import norm
 from framefuse.ir.trace import Call, Trace, refs
 from framefuse.lower.context import Lowering
 from framefuse.lower.values import KEPT, Values
+
+# Calls in place whose gradients read, as eager's, what they wrote, whole: backward has it from where they wrote it.
+BY_RESULT = frozenset(
+    "celu copysign cumprod elu exp exp2 expm1 hypot leaky_relu pow reciprocal relu rrelu rsqrt selu sgn sigmoid sqrt "
+    "tan tanh".split()
+)
 
 
 class Lasting:
@@ -31,8 +37,10 @@ class Lasting:
         self.holders = trace.autograd.holders if trace.autograd is not None else ()
         self.along = trace.autograd.along if trace.autograd is not None else {}
         given = {trace.metas[entry.value].storage for entry in trace.assumptions.inputs}
-        self.kept = {storage for holder in self.holders for storage in holder.storages} - given
         self.unseen = dict(self._unseen())
+        self.last = dict(self._written())
+        given -= self.last.keys()
+        self.kept = {storage for holder in self.holders for storage in holder.storages} - given
         self.evaluated = list(self._evaluated())
         self.starts: list[int] = []  # of each call: how many nodes there were before
         self.found: set[Node] = set()
@@ -84,6 +92,31 @@ class Lasting:
                 if origin is not None and metas[value].family not in found:
                     found[metas[value].family] = origin
                     yield metas[value].family, origin
+
+    def _written(self) -> Iterator[tuple[int, int]]:
+        """The memory that calls write so that the tensors which show it count it, with the number of each call: what
+        eager's nodes keep of that, they keep as it is behind the last of them.
+        """
+        for index, call in enumerate(self.trace.calls):
+            if call.written and norm(call.target, call.name) is None and (not call.counts or any(call.counts)):
+                metas = [self.trace.metas[value] for value in call.written]
+                yield from ((meta.storage, index) for meta in metas if meta.family not in self.unseen)
+
+    def keeps_part(self, call: Call, value: int, index: int, seen: Collection[int]) -> bool:
+        """Whether eager's node of call number ``index`` keeps what that wrote through a view, or what its gradient here
+        does not read, in memory that others may write: that of inputs and of the values ``seen``.
+        """
+        storage = self.trace.metas[value].storage
+        if storage not in self.kept or self.last.get(storage) != index:
+            return False
+        shared = self.values.sets[storage]
+        if shared.root not in self.values.inputs and all(self.trace.metas[each].storage != storage for each in seen):
+            return False
+        if not shared.paths[value] == () or call.name.rstrip("_") not in BY_RESULT:
+            number = self.along.get(shared.root)
+            own = number is not None and storage in self.holders[number].storages
+            return own or any(holder.written == storage for holder in self.holders)
+        return False
 
     def updated(self, call: Call, value: int, index: int) -> None:
         """Raises Stop where call number ``index`` updates running statistics that backward of an earlier call reads."""

@@ -537,7 +537,7 @@ static PyObject *settle(PyObject *Py_UNUSED(attach), PyObject *tensor)
     if (!found)
         return NULL;
     Held *held = (Held *)found;
-    for (Py_ssize_t i = 0; Py_IS_TYPE(found, Held_Type) && i < held->attach->watched; i++)
+    for (Py_ssize_t i = 0; Py_IS_TYPE(found, Held_Type) && i < watched_of(held->attach); i++)
         if (held->items[i])
             abi_version(held->items[i], &versions(held)[i]);
     Py_DECREF(found);

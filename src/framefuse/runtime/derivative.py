@@ -242,9 +242,12 @@ def _memory(piece: Piece) -> dict[int, int | None]:
     those that may be written.
     """
     places = {place: number for number, place in enumerate(piece.outputs)}
+    nodes = {output.node: number for number, output in enumerate(piece.primal.outputs)}
     again = {number: READ_AGAIN for number, entry in enumerate(piece.watched) if entry.again}
     kept = [(number, entry) for number, entry in enumerate(piece.watched) if entry.memory]
-    return again | {number: places[entry.place] if entry.kind == "output" else None for number, entry in kept}
+    outputs = {number: places[entry.place] for number, entry in kept if entry.kind == "output"}
+    written = {number: nodes.get(entry.node) for number, entry in kept if entry.settles}
+    return again | dict.fromkeys(number for number, _ in kept) | written | outputs
 
 
 READ_AGAIN = -3  # as native/autograd.c has it

@@ -37,6 +37,7 @@ FORMULAS: dict[str, tuple[str | None, ...]] = {
     "clamp_min": ("where(ge(a, b), g, zero)", "where(lt(a, b), g, zero)"),
     "clamp_max": ("where(le(a, b), g, zero)", "where(gt(a, b), g, zero)"),
     "leaky_relu": ("beside(where(gt(a, 0.0), g, mul(g, p)), a)",),
+    "leaky_relu_written": ("beside(where(gt(r, 0.0), g, mul(g, p)), r)",),
     "prelu": ("beside(where(gt(a, 0.0), g, mul(b, g)), a)", "beside(where(gt(a, 0.0), zero, mul(a, g)), b)"),
     "silu": ("mul(mul(g, sigmoid(a)), add(1.0, mul(a, sub(1.0, sigmoid(a)))))",),
     "mish": (f"mul(g, add({MISH_TANH}, mul(mul(a, sigmoid(a)), sub(1.0, mul({MISH_TANH}, {MISH_TANH})))))",),
@@ -45,6 +46,7 @@ FORMULAS: dict[str, tuple[str | None, ...]] = {
     "gelu_tanh": (f"mul(g, add(mul(0.5, add(1.0, {GELU_TANH})), mul(mul(mul(0.5, a), "
                   f"sub(1.0, mul({GELU_TANH}, {GELU_TANH}))), {GELU_SLOPE})))",),
     "elu": ("where(gt(a, 0.0), mul(g, q), mul(mul(g, p), exp(mul(a, s))))",),
+    "elu_written": ("where(le(r, 0.0), mul(mul(g, s), add(r, p)), mul(g, q))",),
     "softplus": ("where(gt(mul(a, p), q), g, mul(g, div(exp(mul(a, p)), add(exp(mul(a, p)), 1.0))))",),
     "log_sigmoid": ("mul(g, where(lt(a, 0.0), sub(1.0, div(exp(neg(abs(a))), add(1.0, exp(neg(abs(a)))))), "
                     "div(exp(neg(abs(a))), add(1.0, exp(neg(abs(a)))))))",),

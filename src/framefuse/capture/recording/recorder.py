@@ -49,7 +49,7 @@ from framefuse.ir.numbers import Symbol
 from framefuse.ir.own_class import is_a
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
-from framefuse.ir.torch_calls import TABLE, is_in_place
+from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.trace import Call, Ref, TensorMeta
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 from framefuse.options import FLOATS
@@ -475,9 +475,10 @@ class Recorder:
                 self.memory.count(written, getattr(function, "counts", 1) > 0)
                 if not self.alive:
                     return
-                if self.gradients_matter and prepared.grad_enabled and is_in_place(name):
+                if self.gradients_matter and prepared.grad_enabled:
                     with torch._C.DisableTorchFunction():
-                        self.entrances.wrote(function, args, kwargs, prepared.required)
+                        tensors = [self.tensors[number] for number in written]
+                        self.entrances.wrote(function, args, kwargs, prepared.required, tensors)
             advanced = (state is not None and devices.drew(state)) or TABLE[name].generator
             if prepared.named:
                 # A generator that is an argument moves too.

@@ -18,6 +18,7 @@ from framefuse.ir.values import Function, Value
 
 PREFIX = "_saved_"
 SAVED = (PREFIX, f"_raw{PREFIX}")  # how the names begin that eager's nodes have for what they saved
+FOREACH = "_foreach_"
 SLICES = "torch::autograd::CopySlices"  # the name of torch's node for a write to a view
 MADE = torch._C._autograd.CreationMeta
 # What torch says of a saved tensor that was written since, and of a saved view that nobody may ask what made it.
@@ -34,12 +35,13 @@ class Stale(Exception):
 @dataclass(frozen=True, slots=True)
 class Write:
     """What a call saved that wrote to a tensor, and the version counters of that; ``stale`` if something of what it
-    wrote itself.
+    wrote itself. ``kept`` is the address of the memory that it wrote, where it saved that.
     """
 
     saved: tuple[torch.Tensor, ...] = ()
     versions: tuple[int, ...] = ()
     stale: bool = False
+    kept: int = 0
 
     def is_stale(self) -> bool:
         """Whether something that was saved was written since."""
@@ -86,17 +88,28 @@ class Entrances:
         self.known[id(node)] = node
         self.nodes.setdefault((id(node), origin.output_nr), number)
 
-    def wrote(self, function: Function, args: Sequence[Value], kwargs: Mapping[str, Value], required: bool) -> None:
-        """Notes a call that wrote to its first argument in gradient mode, which ``required`` grad before or not. Where
-        that is a view torch keeps what the call saved where Python does not see it.
+    def wrote(
+        self,
+        function: Function,
+        args: Sequence[Value],
+        kwargs: Mapping[str, Value],
+        required: bool,
+        written: Sequence[torch.Tensor],
+    ) -> None:
+        """Notes a call in gradient mode that wrote to its first argument, or to those listed there, which ``required``
+        grad before or not. Where that is a view torch keeps what the call saved where Python does not see it.
         """
         target = args[0] if args else None
-        if not is_a(target, torch.Tensor) or not target._is_view() or not target.requires_grad:
-            return
-        base = target._base
-        node = None if base is None else base.grad_fn
-        if node is not None and node.name() == SLICES:
-            self.writes[id(node)] = node, _on_stand_ins(function, args, kwargs, required)
+        if is_a(target, (list, tuple)):
+            one = getattr(torch.Tensor, getattr(function, "__name__", "").removeprefix(FOREACH), None)
+            if one is not None and len(args) == 1:
+                for tensor in target:
+                    self.wrote(one, (tensor,), {}, required, written)
+        elif is_a(target, torch.Tensor) and target._is_view() and target.requires_grad:
+            base = target._base
+            node = None if base is None else base.grad_fn
+            if node is not None and node.name() == SLICES and any(target is tensor for tensor in written):
+                self.writes[id(node)] = node, _on_stand_ins(function, args, kwargs, required)
 
 
 def autograd_of(
@@ -191,11 +204,14 @@ class _Reading:
         if checkpoint is not None:
             return self._in_checkpoint(checkpoint, before, ends)
         saved, frees = _saved(node)
+        written, itself = -1, saved
         if id(node) in self.entrances.writes:
             write = self.entrances.writes[id(node)][1]
             if write.is_stale():
                 raise Stale
-            saved += write.saved
+            saved = [*saved, *write.saved]  # of its own result a node saves the memory
+            itself = [tensor for tensor in saved if tensor.untyped_storage()._cdata != write.kept]
+            written = self.storages.get(write.kept, -1)
         for tensor in saved:
             storage = tensor.untyped_storage()
             self.sizes[storage._cdata] = storage.nbytes()
@@ -206,11 +222,12 @@ class _Reading:
             tuple(dict.fromkeys(self.numbers[id(child)] for child in before)),
             tuple(dict.fromkeys(ends)),
             frozenset(self.storages[address] for address in addresses if address in self.storages),
-            frozenset(self.selves[id(tensor)] for tensor in saved if id(tensor) in self.selves),
+            frozenset(self.selves[id(tensor)] for tensor in itself if id(tensor) in self.selves),
             frees,
             not addresses <= self.storages.keys(),
             age=node._sequence_nr(),
             forms=tuple((self.storages[address], shape, needs) for address, shape, needs in seen),
+            written=written,
         )
 
     def _checkpoint(self, node: Node) -> Checkpoint | None:
@@ -386,4 +403,5 @@ def _on_stand_ins(
     tensors = [storage_of[storage] for storage in storages if storage in storage_of]
     own = target.untyped_storage()._cdata
     aliased = any(tensor is not target and tensor.untyped_storage()._cdata == own for tensor in tensors)
-    return Write(tuple(tensors), tuple(tensor._version for tensor in tensors), aliased)
+    kept = own if any(tensor.untyped_storage()._cdata == own for tensor in tensors) else 0
+    return Write(tuple(tensors), tuple(tensor._version for tensor in tensors), aliased, kept)
