@@ -271,8 +271,7 @@ def log_softmax(lo: Lowering, input: Node, dim: Value = None, _stacklevel: Value
 def log_softmax_of(lo: Lowering, node: Node, axis: int) -> Node:
     """log_softmax in the node's own dtype."""
     if not node.shape:
-        aside = lo.derived(node, "aside", (node,))  # eager's gradient leads to the operand, by zeros
-        return lo.compute(lambda a: a - a, aside)
+        return lo.derived(lo.compute(lambda a: a - a, node), "log_softmax_of_one", (node,))
     high = lo.reduce("amax", node, (axis,), True)
     shifted = lo.compute(lambda a, m: a - m, node, high)
     total = lo.compute(e.log, lo.reduce("sum", lo.compute(e.exp, shifted), (axis,), True))

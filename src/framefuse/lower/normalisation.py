@@ -35,6 +35,11 @@ def _scaled(lo: Lowering, node: Node, weight: Node | None, bias: Node | None) ->
     return node
 
 
+def _asked(lo: Lowering, factor: Node | None) -> Node | None:
+    """A scale or shift, whose gradient requires grad with it: eager's node that gives it takes it too."""
+    return None if factor is None else lo.derived(factor, "unheard", (factor,))
+
+
 def standardise(lo: Lowering, node: Node, axes: tuple[int, ...], eps: Value) -> Node:
     """``(node - mean) / sqrt(variance + eps)`` over ``axes``, in the node's dtype."""
     centre, squares = moments(lo, node, axes)
@@ -61,7 +66,7 @@ def layer_norm(
 ) -> Node:  # fmt: skip
     axes = _trailing(lo, input, normalized_shape)
     node = standardise(lo, lo.cast(input, _inner(input)), axes, eps)
-    return lo.cast(_scaled(lo, node, weight, bias), input.dtype)
+    return lo.cast(_scaled(lo, node, _asked(lo, weight), _asked(lo, bias)), input.dtype)
 
 
 @rule("rms_norm")
@@ -84,6 +89,7 @@ def group_norm(
     cudnn_enabled: bool = True,
 ) -> Node:  # fmt: skip
     batch, channels, *rest = input.shape
+    weight = _asked(lo, weight)
     groups = expr(num_groups)
     inner = channels // groups
     lo.require("!=", batch * inner * product(rest), ONE, "more than one value in a channel")
@@ -186,6 +192,7 @@ def instance_norm(
     lo.require("!=", product(input.shape[2:]), ONE, "more than one value in a channel")
     node = lo.cast(input, _inner(input))
     node = standardise(lo, node, tuple(range(2, len(node.shape))), eps)
+    weight = _asked(lo, weight)
     return lo.cast(_scaled(lo, node, _channel(lo, weight, node), _channel(lo, bias, node)), input.dtype)
 
 

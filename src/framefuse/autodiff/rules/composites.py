@@ -31,6 +31,7 @@ SMOOTH = "where(le(sub(a, b), neg(p)), neg(g), where(ge(sub(a, b), p), g, div(mu
 HUBER = "where(le(sub(a, b), neg(p)), neg(mul(g, p)), where(ge(sub(a, b), p), mul(g, p), mul(sub(a, b), g)))"
 FORMULAS: dict[str, tuple[str | None, ...]] = {
     "relu": ("beside(where(le(r, 0.0), zero, g), r)",),
+    "log_softmax_of_one": ("sub(g, mul(exp(r), g))",),
     "hardtanh": ("beside(where(bit_and(gt(a, p), lt(a, q)), g, zero), a)",),
     "clamp": ("where(bit_and(ge(a, b), le(a, c)), g, zero)", "where(bit_and(lt(a, b), lt(b, c)), g, zero)",
               "where(bit_or(gt(a, c), lt(c, b)), g, zero)"),
