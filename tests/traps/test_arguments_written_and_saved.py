@@ -116,3 +116,74 @@ def test_an_error_names_the_call_that_wrote() -> None:
             yield outcome(_walk, fast, MADE["whole"], counted, number)
 
     hold(Trap(program, 2, 1))
+
+
+READS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "product": lambda x, w: x * w,
+    "part": lambda x, w: x[1:] * w[:2],
+    "turned": lambda x, w: w @ x.t(),
+    "length": lambda x, w: (x * w).norm() + x.norm(),
+    "sum of exponentials": lambda x, w: x.logsumexp(1) * w[:, 0],
+    "windows": lambda x, w: F.conv1d(x[:, None], w[:2, None]),
+    "linear": lambda x, w: F.linear(x, w),
+}
+FILLS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "copy": lambda b, w: b.copy_(w.detach()),
+    "sum": lambda b, w: b.add_(w.detach()),
+    "rows": lambda b, w: b.__setitem__(slice(1, None), 2.0),
+    "columns": lambda b, w: b.t()[0].fill_(3.0),
+    "out": lambda b, w: torch.exp(w.detach(), out=b),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+@pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
+def test_backward_reads_a_buffer_as_it_is_by_then(fill: Any, read: Any) -> None:
+    def filled(buffer: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        fill(buffer, w)
+        return read(buffer, w)
+
+    def program(compiled: Any) -> Iterator[Any]:
+        fast = compiled(filled)
+        for number, later in product(range(4), (LATER["nothing"], LATER["data"], LATER["numpy"])):
+            leaf, buffer = draw(number, 3, 2, grad=True), draw(number + 9, 3, 2)
+            result = fast(buffer, leaf)
+            later(buffer)
+            result.sum().backward()
+            yield result, leaf.grad, buffer._version
+
+    hold(Trap(program, 30, 1))
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_backward_reads_a_result_as_it_is_by_then(read: Any) -> None:
+    def computed(w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        made = w.tanh()
+        return made, read(made, w)
+
+    def program(compiled: Any) -> Iterator[Any]:
+        fast = compiled(computed)
+        for number in range(4):
+            leaf = draw(number, 3, 2, grad=True)
+            made, result = fast(leaf)
+            made.data.mul_(2)
+            result.sum().backward()
+            yield result, leaf.grad
+
+    hold(Trap(program, 30, 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("name", ["tanh", "exp", "leaky_relu", "elu", "part"])
+def test_every_width_is_read_as_it_was_rounded(name: str, dtype: torch.dtype) -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        fast = compiled(programs(WRITES[name])[0])
+        for number in range(4):
+            leaf = draw(number, 3, 2, dtype=dtype, grad=True)
+            x = leaf * 1
+            result = fast(x)
+            x.data.sub_(0.5)
+            result.sum().backward()
+            yield result, leaf.grad.to(torch.float32).mul(16).round()
+
+    hold(Trap(program, 30, 1))

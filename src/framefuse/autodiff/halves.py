@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -17,7 +16,7 @@ from framefuse.autodiff.joint import Joint, names_of, read_later
 from framefuse.autodiff.joint_passes import JointPass, Moved, joint_of, with_joint_pass
 from framefuse.autodiff.library import copied
 from framefuse.autodiff.order import late
-from framefuse.autodiff.rebuild import extract, mapped, named, needed_for
+from framefuse.autodiff.rebuild import MARKS, extract, mapped, named, needed_for
 from framefuse.autodiff.rules.batch_norm import KEPT_NORM
 from framefuse.autodiff.rules.composites import ASIDE, ZEROS
 from framefuse.autodiff.rules.linear_calls import reads_border
@@ -306,8 +305,18 @@ def _behind(graph: Graph, carried: Mapping[int, int]) -> dict[Node, int]:
     written = [(write.node, write.input) for write in graph.writes if write.bumps]
     written += [(graph.outputs[place].node, own) for place, own in carried.items()]
     seen = {output.node for place, output in enumerate(graph.outputs) if place not in carried}
-    count = Counter(node for node, _ in written)
-    return {node: own for node, own in written if count[node] == 1 and node.op != "input" and node not in seen}
+    found: dict[Node, int] = {}
+    for node, own in written:
+        for alike in (node, *_marked(node)):
+            found[alike] = -1 if alike in found or alike in seen or alike.op == "input" else own
+    return found
+
+
+def _marked(node: Node) -> Iterator[Node]:
+    """What has the same elements as a node that only says another thing of its gradient, but for the last."""
+    while node.op in MARKS and node.inputs[0].op in MARKS:
+        node = node.inputs[0]
+        yield node
 
 
 def _differs_again(node: Node) -> bool:

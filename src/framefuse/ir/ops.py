@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -255,6 +256,12 @@ def _calls() -> Iterable[Op]:
     attrs = ("target", "name", "args", "kwargs", "random", "orders", "views")
     yield Op("library", CALL, -1, "attr", attrs=attrs, formula="target(*args, **kwargs)", cost=0.0)
     yield Op("result", CALL, 1, "attr", attrs=("path",), formula="follow(a, path)", cost=0.0)
+
+
+def reads_result(row: Op) -> bool:
+    """Whether the gradient of a row of one operand is computed from its result alone."""
+    text = (row.derivative or ("",))[0] or ""
+    return row.kind == POINTWISE and row.arity == 1 and {"r", "a"}.intersection(re.findall(r"\w+", text)) == {"r"}
 
 
 TABLE: dict[str, Op] = {op.name: op for op in (*_pointwise(), *_other())}

@@ -107,19 +107,18 @@ def _elu(lo: Lowering, input: Node, alpha: float, scale: float = 1.0, input_scal
     def formula(a: Element) -> Element:
         negative = e.expm1(a * input_scale if input_scale != 1.0 else a) * (alpha * scale)
         result = where(a <= 0.0, negative, a if scale == 1.0 else a * scale)
-        numbers = (alpha * scale * input_scale, scale, input_scale)
-        return result if lo.writes else result.derived("elu", a, numbers=numbers)
+        if lo.writes:
+            return _of_result(result, "elu_written", a, alpha * scale, scale, input_scale)
+        return result.derived("elu", a, numbers=(alpha * scale * input_scale, scale, input_scale))
 
-    return _of_result(lo, input, lo.compute(formula, input), "elu", alpha * scale, scale, input_scale)
+    return lo.compute(formula, input)
 
 
-def _of_result(lo: Lowering, input: Node, result: Node, name: str, falling: Value, *numbers: Value) -> Node:
-    """The result; of a call in place, which eager differentiates by it. That refuses to where it is no way back."""
-    if not lo.writes:
-        return result
+def _of_result(result: Element, name: str, a: Element, falling: Value, *numbers: Value) -> Element:
+    """The result of a call in place, by which eager differentiates it; that refuses to where there is no way back."""
     if isinstance(falling, (int, float)) and falling < 0:
         raise Unsupported("the result does not tell the operand")
-    return lo.derived(result, f"{name}_written", (input,), falling, *numbers)
+    return result.derived(name, a, numbers=(falling, *numbers))
 
 
 @rule("F.elu")
@@ -149,9 +148,11 @@ def leaky_relu(lo: Lowering, input: Node, negative_slope: Value = 0.01, inplace:
 
     def formula(a: Element) -> Element:
         result = where(a > 0.0, a, a * negative_slope)
-        return result if lo.writes else result.derived("leaky_relu", a, numbers=(negative_slope,))
+        if lo.writes:
+            return _of_result(result, "leaky_relu_written", a, negative_slope)
+        return result.derived("leaky_relu", a, numbers=(negative_slope,))
 
-    return _of_result(lo, input, lo.compute(formula, input), "leaky_relu", negative_slope)
+    return lo.compute(formula, input)
 
 
 @rule("prelu")

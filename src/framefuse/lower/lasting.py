@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from framefuse.errors import Stop
 from framefuse.ir.graph import Node
-from framefuse.ir.ops import ELEMENTWISE, REDUCE, TABLE, VIEW
+from framefuse.ir.ops import ELEMENTWISE, REDUCE, TABLE, VIEW, reads_result
 from framefuse.ir.stops import reason
 from framefuse.ir.torch_calls import norm
 from framefuse.ir.trace import Call, Trace, refs
+from framefuse.ir.values import Value
+from framefuse.lower.aliases import replay
 from framefuse.lower.context import Lowering
-from framefuse.lower.values import KEPT, Values
+from framefuse.lower.values import KEPT, Settle, Values
 
 # Calls in place whose gradients read, as eager's, what they wrote, whole: backward has it from where they wrote it.
 BY_RESULT = frozenset(
@@ -41,6 +43,7 @@ class Lasting:
         self.last = dict(self._written())
         given -= self.last.keys()
         self.kept = {storage for holder in self.holders for storage in holder.storages} - given
+        self.parts = {holder.written for holder in self.holders}  # what nodes keep of writes to views
         self.evaluated = list(self._evaluated())
         self.starts: list[int] = []  # of each call: how many nodes there were before
         self.found: set[Node] = set()
@@ -58,14 +61,17 @@ class Lasting:
         """The contents that a call gave or wrote. What eager keeps as a copy is marked, since the operand may be
         another by then.
         """
-        meta = self.trace.metas[value]
-        if meta.storage not in self.kept:
+        metas, storage = self.trace.metas, self.trace.metas[value].storage
+        if storage not in self.kept:
             return node
-        if node.dtype.is_float and value not in call.written:
-            operands = [operand for operand in refs(call.args) if self.trace.metas[operand].storage != meta.storage]
-            if source(node) in [source(self.values.contents[operand]) for operand in operands]:
+        operands = refs(call.args)
+        given = [self.values.contents[each] for each in operands]
+        if value not in call.written:
+            if any(metas[operand].storage == storage for operand in operands):  # a view follows what it is of
+                return node
+            if node.dtype.is_float and source(node) in map(source, given):
                 node = self.builder.derived(node, KEPT, (node,))
-        self.found.update(_forms(node))
+        self.found.update(_forms(node, given))
         return node
 
     def unseen_write(self, value: int, index: int) -> Call | None:
@@ -102,21 +108,47 @@ class Lasting:
                 metas = [self.trace.metas[value] for value in call.written]
                 yield from ((meta.storage, index) for meta in metas if meta.family not in self.unseen)
 
-    def keeps_part(self, call: Call, value: int, index: int, seen: Collection[int]) -> bool:
-        """Whether eager's node of call number ``index`` keeps what that wrote through a view, or what its gradient here
-        does not read, in memory that others may write: that of inputs and of the values ``seen``.
+    def settled(self, call: Call, value: int, index: int, node: Node, seen: Collection[int]) -> Settle | None:
+        """What is made of the ``node`` that call number ``index`` writes, where eager's nodes keep that memory as it is
+        behind the write, and others may write it: it is that of an input, or of a value ``seen``. None where nothing
+        is to be made of it; raises Stop where backward could not read it there.
         """
         storage = self.trace.metas[value].storage
         if storage not in self.kept or self.last.get(storage) != index:
-            return False
+            return None
         shared = self.values.sets[storage]
-        if shared.root not in self.values.inputs and all(self.trace.metas[each].storage != storage for each in seen):
-            return False
-        if not shared.paths[value] == () or call.name.rstrip("_") not in BY_RESULT:
-            number = self.along.get(shared.root)
-            own = number is not None and storage in self.holders[number].storages
-            return own or any(holder.written == storage for holder in self.holders)
-        return False
+        given = shared.root in self.values.inputs
+        if not given and all(self.trace.metas[each].storage != storage for each in seen):
+            return None
+        path = shared.paths[value]
+        keeps = self._keeps_own(shared.root, storage)
+        if not keeps and node.dtype.kind != "complex":
+            return (lambda whole, again: self._apart(whole)) if given else None
+        exact = node.inputs[0] if is_rounded(node) else node
+        if path == () and call.name.rstrip("_") in BY_RESULT and node.dtype.kind != "complex" and exact is node:
+            return None
+        rule = by_result(exact)
+        if path is None or rule is None:
+            advice = "Write a clone(), or compute a new tensor."
+            raise Stop(reason("in-place", f"Backward of {call.name} reads what it wrote.", call.line, advice))
+
+        def settle(whole: Node, again: Callable[[Node], Node]) -> Node:
+            there = self._apart(self.builder.detach(whole))
+            part = self.builder.cast(replay(self.builder, path, there), exact.dtype)
+            part = self.builder.cast(self.builder.derived(part, rule[0], rule[1], *rule[2]), node.dtype)
+            return self.builder.derived(there, KEPT, (again(part),))
+
+        return settle
+
+    def _keeps_own(self, root: int, storage: int) -> bool:
+        """Whether eager's node of the last write to memory keeps what that wrote."""
+        number = self.along.get(root)
+        own = number is not None and storage in self.holders[number].storages
+        return own or storage in self.parts
+
+    def _apart(self, node: Node) -> Node:
+        """The node as one of its own, of which views are not made of what it is made of."""
+        return self.builder.derived(node, KEPT, (node,))
 
     def updated(self, call: Call, value: int, index: int) -> None:
         """Raises Stop where call number ``index`` updates running statistics that backward of an earlier call reads."""
@@ -152,6 +184,7 @@ class Lasting:
         results = [value for value in (*refs(call.result), *call.written) if value in self.along]
         holders = [self.holders[self.along[value]] for value in results]
         saved = {storage for holder in holders for storage in holder.storages}
+        saved |= self.parts.intersection(self.trace.metas[value].storage for value in call.written)
         operands = [value for value in refs((call.args, call.kwargs)) if self.trace.metas[value].storage not in saved]
         unsaved = seen.intersection(source(self.values.contents[value]) for value in operands)
         more = any(holder.more for holder in holders)
@@ -162,6 +195,13 @@ class Lasting:
             elif not is_view(node) and any(source(operand) in unsaved for operand in node.inputs):
                 self.found.add(node)
         self.found |= statistics
+
+
+def by_result(node: Node) -> tuple[str, tuple[Node, ...], tuple[Value, ...]] | None:
+    """The rule by which the gradient of a value is computed from that itself, with its operands and parameters."""
+    if node.op == "derived" and (node.attr("name") == "relu" or node.attr("name").endswith("_written")):
+        return node.attr("name"), node.inputs[1:], node.attr("parameters")
+    return (f"{node.op}_written", node.inputs, ()) if reads_result(TABLE[node.op]) else None
 
 
 def source(node: Node) -> Node:
@@ -185,9 +225,20 @@ def _is_statistic(node: Node, statistics: set[Node]) -> bool:
     return kind in (*ELEMENTWISE, VIEW) and bool(parts) and all(part in statistics for part in parts)
 
 
-def _forms(node: Node) -> Iterable[Node]:
-    """The node, and what has its values before it was rounded or marked."""
+def _forms(node: Node, operands: Collection[Node] = ()) -> Iterable[Node]:
+    """The node, and what has its values before it was rounded, shaped or marked, up to what its call was given."""
     yield node
-    while node.op in ("detach", "derived") or (node.op == "cast" and node.inputs[0].dtype.is_float):
+    while _is_form(node, operands):
         node = node.inputs[0]
         yield node
+
+
+def _is_form(node: Node, operands: Collection[Node]) -> bool:
+    if node.op == "cast":
+        return is_rounded(node)
+    return node.op in ("detach", "derived") or (node.op == "reshape" and node.inputs[0] not in operands)
+
+
+def is_rounded(node: Node) -> bool:
+    """Whether the node has fewer digits than what it is of."""
+    return node.op == "cast" and node.inputs[0].dtype.is_float and node.dtype.size < node.inputs[0].dtype.size

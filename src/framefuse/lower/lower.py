@@ -45,7 +45,6 @@ from framefuse.lower.probed_shapes import Probes, probed
 from framefuse.lower.rules import OVERLOADS, Lowered, Shapes, Unsupported, find, follow, only_shapes, shapes_of
 from framefuse.lower.values import KEPT, Values
 
-ELSEWHERE = "Write a clone(), or compute a new tensor."
 # What a rule may raise when a call's arguments are not what it expresses: the call is then a library call. A wrong
 # call of the rule (TypeError) or a wrong assumption in it is the same case, since the result is checked anyhow.
 FALLBACK = (Unsupported, Unprovable, TypeError, ValueError, IndexError, KeyError, AttributeError, ZeroDivisionError)
@@ -438,11 +437,10 @@ class _Lowerer:
         unseen = self.lasting.unseen_write(value, index)
         if unseen is not None:
             fact = "A tensor that backward reads is written through .data."
-            raise Stop(reason("in-place", fact, unseen.line, ELSEWHERE))
-        if tracked and self.lasting.keeps_part(call, value, index, self.leaving):
-            raise Stop(reason("in-place", f"Backward of {call.name} reads what it wrote.", call.line, ELSEWHERE))
+            raise Stop(reason("in-place", fact, unseen.line, "Write a clone(), or compute a new tensor."))
+        settle = self.lasting.settled(call, value, index, node, self.leaving)
         node = self.gradients.written(call, value, node) if tracked else node
-        self.values.assign(value, node, index, call.line, tracked, self.gradients.keep, counted)
+        self.values.assign(value, node, index, call.line, tracked, self.gradients.keep, counted, settle)
         self.calls.made(value)
 
     def _finish(self, index: int, call: Call, written: tuple[int, ...]) -> None:

@@ -18,6 +18,7 @@ from framefuse.lower.context import Lowering
 
 END = 1 << 60
 KEPT = "kept"  # the name of ``derived`` nodes that are other contents under an unchanged history
+Settle = Callable[[Node, Callable[[Node], Node]], Node]  # of the whole memory, and what makes it of the written part
 Keep = Callable[[Node, Node], Node]  # new contents with the history of those that they replace
 
 
@@ -59,19 +60,23 @@ class Values:
         known.paths[value] = path
 
     def assign(
-        self, value: int, node: Node, index: int, line: Line | None, tracked: bool, keep: Keep, counted: int = 1
-    ) -> None:
+        self, value: int, node: Node, index: int, line: Line | None, tracked: bool, keep: Keep, counted: int = 1,
+        settle: Settle | None = None,
+    ) -> None:  # fmt: skip
         """New contents of ``value`` by call number ``index``; raises Stop when a view of them cannot follow.
 
         The write becomes part of the history of the value's family where it is ``tracked``; all others ``keep`` theirs.
-        ``counted`` is how many versions eager counts for the write.
+        ``counted`` is how many versions eager counts for the write; ``settle`` makes something else of the contents.
         """
         meta = self.trace.metas[value]
         shared = self.sets[meta.storage]
         path = shared.paths[value]
         if path is not None:
             whole = self._whole(shared, path, meta.family, node, line)
-            if not path and self.writes[meta.storage] > 1:
+            if settle is not None:
+                whole = settle(whole, lambda part: self._whole(shared, path, meta.family, part, line))
+                node = replay(self.lowering, path, whole)
+            elif not path and self.writes[meta.storage] > 1:
                 node = whole = self._root(whole)
             for family, before in shared.seen.items():
                 shared.seen[family] = whole if tracked and family == meta.family else keep(whole, before)

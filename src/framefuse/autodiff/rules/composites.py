@@ -16,6 +16,7 @@ from framefuse.ir.builder import ONE, Builder
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr
+from framefuse.ir.ops import TABLE, reads_result
 from framefuse.ir.values import Value
 
 # One formula for each operand a b c, over these, the result r, the gradient g and the parameters p q s. The sources
@@ -117,6 +118,8 @@ def _leads_further(text: str | None) -> bool:
 
 ASIDE = (*(name for name, texts in FORMULAS.items() if any(map(_leads_further, texts))), "max_pool", "average_pool")
 DERIVED.update({name: _formula_rule(texts) for name, texts in FORMULAS.items()})
+# of what was written in place and is read where it lies
+DERIVED.update({f"{n}_written": _formula_rule(row.derivative or ()) for n, row in TABLE.items() if reads_result(row)})
 
 
 @vjp_derived("hardsigmoid")
