@@ -89,7 +89,6 @@ def group_norm(
     cudnn_enabled: bool = True,
 ) -> Node:  # fmt: skip
     batch, channels, *rest = input.shape
-    weight = _asked(lo, weight)
     groups = expr(num_groups)
     inner = channels // groups
     lo.require("!=", batch * inner * product(rest), ONE, "more than one value in a channel")

@@ -116,7 +116,8 @@ def _leads_further(text: str | None) -> bool:
     return parts is not None and re.search(rf"\b{parts[2]}\b", parts[1]) is None
 
 
-ASIDE = (*(name for name, texts in FORMULAS.items() if any(map(_leads_further, texts))), "max_pool", "average_pool")
+BY_RULES = ("max_pool", "average_pool", "group_norm")
+ASIDE = (*(name for name, texts in FORMULAS.items() if any(map(_leads_further, texts))), *BY_RULES)
 DERIVED.update({name: _formula_rule(texts) for name, texts in FORMULAS.items()})
 # of what was written in place and is read where it lies
 DERIVED.update({f"{n}_written": _formula_rule(row.derivative or ()) for n, row in TABLE.items() if reads_result(row)})
@@ -239,8 +240,10 @@ def group_norm(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> S
             "p": wide(multiply(deviation, multiply(deviation, mean(along)))),
         }  # fmt: skip
         parts[1] = run(builder, "sub(sub(mul(g, a), b), mul(c, p))", letters)
-    factor_gradients = [(along, weighted), (plain, shifted)]
-    return [*parts, *(summed(builder, each, (0,)) for each, there in factor_gradients if there)]
+    gradients = [summed(builder, each, (0,)) for each, there in ((along, weighted), (plain, shifted)) if there]
+    if weighted:  # it requires grad where the weight does, as from eager's node
+        gradients[0] = builder.derived(gradients[0], "unmoved", (gradients[0], factors[0]))
+    return [*parts, *gradients]
 
 
 @vjp_derived("squares")
