@@ -120,15 +120,16 @@ class Lasting:
         given = shared.root in self.values.inputs
         if not given and all(self.trace.metas[each].storage != storage for each in seen):
             return None
-        path = shared.paths[value]
-        keeps = self._keeps_own(shared.root, storage)
-        if not keeps and node.dtype.kind != "complex":
+        path, keeps, real = shared.paths[value], self._keeps_own(shared.root, storage), node.dtype.kind != "complex"
+        if not keeps and (real or not given):
             return (lambda whole, again: self._apart(whole)) if given else None
         exact = node.inputs[0] if is_rounded(node) else node
-        if path == () and call.name.rstrip("_") in BY_RESULT and node.dtype.kind != "complex" and exact is node:
+        if path == () and real and exact is node and call.name.rstrip("_") in BY_RESULT:
             return None
         rule = by_result(exact)
         if path is None or rule is None:
+            if not given:
+                return None
             advice = "Write a clone(), or compute a new tensor."
             raise Stop(reason("in-place", f"Backward of {call.name} reads what it wrote.", call.line, advice))
 

@@ -75,9 +75,10 @@ class Values:
             whole = self._whole(shared, path, meta.family, node, line)
             if settle is not None:
                 whole = settle(whole, lambda part: self._whole(shared, path, meta.family, part, line))
-                node = replay(self.lowering, path, whole)
-            elif not path and self.writes[meta.storage] > 1:
+            if not path and self.writes[meta.storage] > 1:
                 node = whole = self._root(whole)
+            elif settle is not None:
+                node = replay(self.lowering, path, whole)
             for family, before in shared.seen.items():
                 shared.seen[family] = whole if tracked and family == meta.family else keep(whole, before)
         elif tracked or not _is_empty(node):  # one without elements changes nothing but histories
