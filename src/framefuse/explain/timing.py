@@ -162,7 +162,7 @@ def _lasting(traces: Sequence[Trace], breaks: Iterable[Reason]) -> str | None:
 def _lasts(trace: Trace) -> str | None:
     """What a stretch changes that cannot be put back."""
     for effect in trace.effects:
-        if _called(effect) != "print":
+        if _called(effect) != "print" and not _said_before(effect):
             return f"the call {_done(effect)}{_at(effect.line)}"
     for call in trace.calls:
         if getattr(call.target, "commits", False):
@@ -174,11 +174,34 @@ def _lasts(trace: Trace) -> str | None:
     return None
 
 
-def _called(effect: Effect) -> str:
-    """What an effect calls; nothing where it writes."""
+def _callee(effect: Effect) -> Value:
+    """What an effect calls, as an object or the place where it lies; None where it writes."""
     callee = effect.value.parts[0] if effect.kind == "invoke" and isinstance(effect.value, Build) else None
-    value = callee.value if isinstance(callee, Build) and callee.kind in ("source", "const") else callee
-    return str(value) if isinstance(value, Source) else getattr(value, "__qualname__", "")
+    return callee.value if isinstance(callee, Build) and callee.kind in ("source", "const") else callee
+
+
+def _called(effect: Effect) -> str:
+    """The name of what an effect calls; nothing where it writes."""
+    callee = _callee(effect)
+    return str(callee) if isinstance(callee, Source) else getattr(callee, "__qualname__", "")
+
+
+def _said_before(effect: Effect) -> bool:
+    """Whether it calls what does nothing for arguments that it knows, as ``warning_once`` of loggers does."""
+    callee = _callee(effect)
+    found = value_at(callee, (), {}) if isinstance(callee, Source) else callee
+    found = getattr(found, "__func__", found)
+    once = isinstance(found, functools._lru_cache_wrapper) and found.cache_parameters()["maxsize"] is None
+    return once and _is_fixed(effect.value.parts[1])
+
+
+def _is_fixed(part: Value) -> bool:
+    """Whether a part of an effect is what it was in the recorded call."""
+    if not isinstance(part, Build):
+        return isinstance(part, (str, int, float, type(None)))
+    if part.kind == "source":
+        return not part.value.is_argument
+    return part.kind == "const" or (part.kind == "tuple" and all(map(_is_fixed, part.parts)))
 
 
 def _done(effect: Effect) -> str:

@@ -1,5 +1,6 @@
 """explain runs nothing unless asked, puts back what timed calls change, and says what it would change for good."""
 
+import functools
 import logging
 import random
 import sys
@@ -183,6 +184,22 @@ def test_what_a_call_would_change_has_the_programs_names():
             said.append(str(framefuse.explain(fast, x, time=True)))
     assert "not timed: the call changes told (test_timing.py:" in said[0]
     assert "not timed: the call calls warnings.warn, which may" in said[1]
+
+
+@functools.lru_cache(None)
+def warn_once(text):
+    calls.append(text)
+
+
+def test_what_is_said_once_is_no_reason_not_to_time():
+    def warns(x):
+        warn_once("often")
+        return x * 2
+
+    fast, x = framefuse.compile(warns), torch.ones(3)
+    fast(x), fast(x)
+    calls.clear()
+    assert framefuse.explain(fast, x, time=True).timing.compiled > 0 and not calls
 
 
 def test_arguments_that_no_graph_takes_compile_nothing():
