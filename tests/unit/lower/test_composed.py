@@ -89,3 +89,22 @@ def test_an_input_times_0_has_a_gradient_of_zeros(function):
         torch.testing.assert_close(result, function(c, x, y, beta=0) + 1)
         result.sum().backward()
         assert torch.equal(c.grad, torch.zeros(size, size))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, x, y: torch.baddbmm(a, batch1=x, batch2=y, beta=0.5),
+        lambda a, x, y: a.baddbmm(batch1=x, batch2=y, alpha=2.0),
+        lambda a, x, y: torch.addmm(a[0], mat1=x[0], mat2=y[0]),
+        lambda a, x, y: torch.addmv(a[0, 0], mat=x[0], vec=y[0, :, 0]),
+    ],
+    ids=["baddbmm", "its method", "addmm", "addmv"],
+)
+def test_products_take_their_operands_by_torchs_names(function):
+    fast = framefuse.compile(lambda a, x, y: function(a, x, y).tanh())
+    for rows in (3, 3, 4, 5):
+        a, x, y = randn(2, rows, rows), randn(2, rows, 6), randn(2, 6, rows)
+        torch.testing.assert_close(fast(a, x, y), function(a, x, y).tanh())
+    state = compiled_function(fast)
+    assert state.dispatch.hits >= 2 and not any(product.stages.library_targets for product in state.products)
