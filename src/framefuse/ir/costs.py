@@ -88,7 +88,8 @@ GPU_WIDE_WINDOW, GPU_WIDE_WINDOW_CELLS = 20, 160
 # it may cost where a reader waits for memory. Not measured but counted: layer norm both ways of 16384 x 4096 moves 0.94
 # GB in place of 2.0 in bfloat16, and 1.9 in place of 2.1 in float32. More from narrower elements where a reader waits
 # for memory anyway: a softmax of 300 rows of 300,000 in float16 0.46 and 0.26 ms (H100). Not from as wide ones: a U-Net
-# with softmax in float32 0.98 and 1.40 ms.
+# with softmax in float32 0.98 and 1.40 ms; but of 110 others 0.983 of the time with 1.0 in place of 0.3, a U-Net of
+# another size 2.49 and 2.40, a group norm of sigmoids 1.44 and 1.25.
 GPU_AGAIN, GPU_AGAIN_TIME, GPU_AGAIN_WAITING = 1 << 20, 0.3, 1.0
 RARE = 64  # elements that read one of a smaller value, from which its own arithmetic costs them nothing
 ANYWHERE = 0.2  # below this a value that loads nothing is computed wherever it is used
@@ -133,8 +134,10 @@ GPU_FEW_SOFTMAX_ROWS = 256, 1 << 20
 # elements need has a kernel of its own, and a tile with two sides writes them.
 GPU_ALONG = 16
 # Elements along memory that a reduction reads together, below which what lies across is reduced first, for all columns
-# at once; of a CPU and of a GPU. Measured, group norm of 4 x 64 x 48 x 48 channels-last, runs of 8: 0 0.2.
-SHORT_RUN = 64, 0
+# at once; of a CPU and of a GPU. Measured, group norm of 4 x 64 x 48 x 48 channels-last, runs of 8: 0 0.2. Of a GPU
+# what lies channels-last alone: a convolution of 64 x 128 x 126 x 126 with group norm, hardswish of tanh and logsumexp
+# takes 1.4 ms so on an H100, by torch.compile 1.9.
+SHORT_RUN = 64, 64
 RUNS = 8  # and how many times their number of points must lie across: chosen, so that what is left to reduce is small
 COLUMN = 1024  # rows up to which a column that is walked more than once stays in the cache
 
@@ -300,12 +303,17 @@ GPU_LANES = 64  # neighbouring columns that one program reduces together
 # on one thread of an AMD EPYC (torch 2.13) and on an H100 (torch 2.11, cuDNN 9.19): 44 and 70 convolutions.
 COPIED = 0.12, 0.0008  # of a value that is copied in the other order
 TURNED = 0.08, 0.00005  # what a kernel takes longer that reads a value in one order and writes another in the other one
-TURNED_VOLUME = 0.08, 0.0007  # the same of five dimensions
+# The same of five dimensions: transposed convolutions of 1.9 GB with arithmetic, group or instance norms behind them
+# take 4.5 to 6.0 ms on an H100 with all contiguous and 2.9 to 4.5 channels-last.
+TURNED_VOLUME = 0.08, 0.0003
 # The same where the kernel reduces what it reads: the gradients of an instance norm of 16 x 64 x 224 x 224 float32 from
 # a contiguous picture and a gradient channels-last took 1.85 ms on an H100, 0.43 where both lie alike.
 TURNED_REDUCED = 0.08, 0.0035
 REDUCED_ACROSS = 0.01, 0.0003  # what a reduction takes longer across memory,
-REDUCED_GROUPS = 0.3, 0.003  # one over groups of channels with all their points,
+# one over groups of channels with all their points, of 32 bits and of 16: on an H100 group norms of 0.5 to 1.9 GB of
+# float32 behind convolutions take 1.8 ms contiguous and 1.4 channels-last, 3.2 and 2.5, 6.0 and 4.4; of bfloat16 1.08
+# and 1.30;
+REDUCED_GROUPS, REDUCED_SHORT_GROUPS = (0.3, 0.0001), (0.3, 0.003)
 # and one that leaves the channels, of batch norm: a step of ResNet-50 in bfloat16, 128 pictures, has kernels of 18.7 ms
 # on an H200 where all lies channels-last, of 28.3 with 0.0003 here and 0.0001 for products.
 REDUCED_COLUMNS = 0.01, 0.00003
@@ -340,9 +348,16 @@ FEWEST_CHANNELS = 4
 # Channels of pictures, and of volumes, from which on contiguous float32 rounds to TF32, too: of fewer cuDNN multiplies
 # all digits contiguous alone (an H100; from the largest 3e-7 of it, channels-last 3e-4), to which eager's results are
 # nearer. What is slower by it: 3 to 64 of 16 x 224 x 224 0.35 ms and 0.31, 11 x 11 by steps of 4 0.81 and 0.41, 3 to 16
-# of volumes 0.45 and 0.30. Of volumes sizes decide as well: 16 to 64 of 16 x 24 x 48 x 48 have all digits contiguous
-# (1e-6 of eager's, channels-last 5e-4; with what follows 1.4 ms and 0.7), a U-Net of 32 and more rounds as eager does.
-EXACT_CHANNELS = 9, 32
+# of volumes 0.45 and 0.30. Of volumes 22 of 64 convolutions of 3 x 3 x 3 with 4 to 16 channels have all digits
+# contiguous alone, mostly those that make 32 or 64, of 96 with 24 to 128 none, nor of 144 of 5 x 5 x 5 with 8 and more;
+# of 1 x 1 x 1 one of 144 with 8 and more. What that costs: 16 to 64 of 16 x 24 x 48 x 48 with what follows 1.2 ms and
+# 0.7. Of pictures of 9 channels and more about one in five still is exact contiguous alone, by no rule that sizes show.
+EXACT_CHANNELS = 9, 17
+# Channels of pictures from which on a GPU convolves windows with holes, by steps of one, channels-last. H100, float32 of
+# 64 x 64 and 128 x 128 pictures, channels-last of contiguous, 16, 32, 64, 128 and 256 channels: 3 x 3 0.66, 0.54, 0.50,
+# 0.55 and 0.57 of the time, 5 x 5 0.81, 0.62, 0.72, 0.83 and 0.86; by steps of two 0.37 to 0.92, at worst 3.0 times;
+# four volumes 0.64 to 0.86.
+SPREAD_CHANNELS = 32
 # Elements of a single picture of float32 up to which torch's convolution on a CPU multiplies copies of the windows, if
 # one of their sides is so long at most: rules of torch. Nanoseconds for each point of each window, channels-last, and
 # for each of its channels, contiguous. Measured on one thread, 3 x 3, contiguous and channels-last: 1 to 1 channels of

@@ -396,6 +396,24 @@ def _few_elements(lo: Lowering, input: Node, columns: Sequence[tuple[Expr, Expr]
     return found if isinstance(found, Node) else None
 
 
+def _equal_maxima(lo: Lowering, input: Node, shape: Shape, rank: int) -> Node | None:
+    """The largest element of each window on a GPU, where all are of one size and lie beside each other; else None. The
+    gradient is the library's, which gives it to one of equal elements.
+    """
+    lead = len(shape) - rank
+    columns = list(zip(input.shape[lead:], shape[lead:], strict=True))
+    if lo.differentiable or not input.dtype.is_float or not lo.sums_squares(input):
+        return None
+    if any(lo.size(count) == 0 or lo.size(size) == 0 or lo.size(size) % lo.size(count) for size, count in columns):
+        return None
+    apart = list(input.shape[:lead])
+    for size, count in columns:
+        lo.require("==", size % count, expr(0), "equal windows")
+        lo.require("!=", size, expr(0), "pooling of nothing")
+        apart += [count, size // count]
+    return lo.reduce("amax", lo.reshape(input, tuple(apart)), tuple(range(lead + 1, len(apart), 2)))
+
+
 def _is_row_major(node: Node) -> bool:
     """Whether a picture is computed from one whose last axis is the innermost in memory."""
     computed = node
@@ -423,6 +441,10 @@ def _adaptive(rank: int, average: bool, pair: bool = False) -> Rule:
         if average and all(size is None or isinstance(size, int) for size in given):
             return averaged(lo, input, sizes)
         shape = (*input.shape[: axes[0]], *sizes)
+        alone = not (average or pair or return_indices) and all(size is None or isinstance(size, int) for size in given)
+        largest = _equal_maxima(lo, input, shape, rank) if alone else None
+        if largest is not None:
+            return largest
         return Shapes((shape, shape) if pair or return_indices else (shape,))
 
     return lowered

@@ -27,6 +27,7 @@ BESIDE = "tests/gpu/test_beside_reductions.py"
 POINTS = "tests/gpu/test_points.py"
 GROWN = "tests/gpu/test_growing_features.py"
 QUANTILES = "tests/gpu/test_quantiles.py"
+GROUPS = "tests/gpu/test_norms_of_groups.py"
 SOFTMAXES = "tests/gpu/test_parts_of_softmaxes.py"
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
@@ -62,6 +63,11 @@ def test_stencils_and_quantiles_as_on_a_gpu():
 def test_parts_of_softmaxes_as_on_a_gpu():
     flags = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
     passes(["-m", "pytest", *flags, SOFTMAXES], FRAMEFUSE_CPU_TARGET="triton")
+
+
+def test_norms_of_groups_as_on_a_gpu():
+    flags = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    passes(["-m", "pytest", *flags, GROUPS], FRAMEFUSE_CPU_TARGET="triton")
 
 
 def test_windows_and_results_beside_reductions_as_on_a_gpu():

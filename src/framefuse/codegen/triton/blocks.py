@@ -64,6 +64,9 @@ ACROSS_APART, ALONE_APART = 64, 8
 # Columns so short that are read more than once are held as one tile (H100, 32 x 64 x 256 x 256 float32 by the norm of
 # its channels: 0.37 ms, in turns of 32 rows 0.40).
 ACROSS_HELD = 64
+# Points where so many columns are not seen to be neighbours, and one operand of 4 bytes is read (H100, sum over the
+# middle of 32 x 4096 x 4095 float32: 0.74 ms, by 64 columns 0.81, by 128 0.77; eager 0.78 to 0.81).
+ACROSS_LONG, LONG_FROM = 256, 2048
 # The same of elements of 8 bytes in columns that fill a tile (H100, sums of int64 over the first axis of
 # 1024 x 256 x 256 and over the middle of 256 x 1024 x 256: 0.187 and 0.189 ms, with 64 columns in turns of 32 0.210).
 ACROSS_WIDE = 32, 64
@@ -237,7 +240,17 @@ class Rows:
     @cached_property
     def whole(self) -> bool:
         """Whether one tile holds all elements of a row."""
+        if self.bound is None and self.pairs and self.longest > TURN_SQUARES[0] and self._is_one_of_several():
+            return False
         return self.bound is not None or self.longest <= ROW * self.share // 8
+
+    def _is_one_of_several(self) -> bool:
+        """Whether rows go one behind the other in a loop, through which accumulators of as many elements would be kept:
+        squared distances of groups of 8 channels of 126 x 126 took 3.1 ms as tiles of 16384, for 0.5 GB (H100).
+        """
+        body = self.parallel.body if self.parallel is not None else self.kernel.body
+        around = (s for s in statements(body) if isinstance(s, Loop) and s.kind is not LoopKind.VECTOR)
+        return any(_vector_loops(loop.body) for loop in around)
 
     @cached_property
     def accumulators(self) -> tuple[Accumulator, ...]:
@@ -357,12 +370,15 @@ def _tile_across(rows: Rows, parallel: Loop) -> RowTile:
         columns, turn = SCANNED_ACROSS if full else SCANNED_APART
     if plain:
         columns, deep = (ACROSS_PLACED if rows.placed else ACROSS_PLAIN)[:2]
+    alone = not (rows.scans or rows.pairs or plain or are_aligned(loops)) and loads_of(loops) == 1
+    if alone and not full and beside >= LONG_FROM:
+        sizes = {value.dtype.size for value in values_of(loops) if isinstance(value, Load)}
+        columns = ACROSS_LONG if sizes == {4} else columns
     points = min(columns, power(beside))
     while points > 8 and -(-rows.count // points) < BUSY // 4:
         points //= 2
     if rows.scans:
         return RowTile(points, min(rows.row, max(1, turn * rows.share // 8 // points)), rows.share)
-    alone = not rows.pairs and not plain and not are_aligned(loops) and loads_of(loops) == 1
     high = ACROSS_APART if (alone and not full) or (rows.again and power(rows.longest) <= ACROSS_HELD) else deep
     width = min(rows.width, high * max(1, ACROSS[0] // max(8, power(beside))))
     held = ALONE_APART * rows.share // 16 if alone and full and not wide else rows.held

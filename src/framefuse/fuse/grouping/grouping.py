@@ -396,6 +396,7 @@ class Grouping:
                 sibling = next((c for root, c in group.roots.items() if root.shape == node.shape), None)
                 if sibling is None:
                     sibling = self.read_alike(node, group) or self.squeezed_alike(node, group)
+                    sibling = sibling or self.reduced_alike(node, group)
                 if sibling is None:
                     continue
                 alike = (TABLE[node.op].kind == "reduce") == (TABLE[sibling.node.op].kind == "reduce")
@@ -429,6 +430,17 @@ class Grouping:
             if wide and [root.shape[axis] for axis in kept] == [node.shape[axis] for axis in wide]:
                 index = dict(zip(wide, (cell.index[axis] for axis in kept), strict=True))
                 return Cell(root, tuple(index.get(axis, ZERO) for axis in range(len(node.shape))), ())
+        return None
+
+    def reduced_alike(self, node: Node, group: Group) -> Cell | None:
+        """Where a kernel reduces the operand of a reduction over the same axes: what it stores may be as large as all
+        channels of each group that it sums up.
+        """
+        if TABLE[node.op].kind != "reduce":
+            return None
+        for reduce in group.reduces:
+            if reduce.node.inputs == node.inputs and reduce.node.attr("axes") == node.attr("axes"):
+                return reduce if len(reduce.index) == len(node.shape) else None
         return None
 
     def reductions_of(self, node: Node) -> list[Node]:

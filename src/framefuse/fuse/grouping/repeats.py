@@ -44,7 +44,7 @@ class Repeats:
             return True
         if len(users) == 1 and (self._slides(node, cells) or self._is_passed_on(node, cells)):
             return True
-        if len(cells) == len(users) and self._saves_memory(node, users):
+        if self._saves_memory(node, users) and (len(cells) == len(users) or self._is_light(node, cells)):
             return True
         loads = costs.TWICE_LOADS
         if len(users) == 1 and len(cells) <= costs.TWICE_CELLS:
@@ -110,6 +110,13 @@ class Repeats:
         waits = weight.bytes < size and any(not group.reduces and group.rows is None for group in users)
         cheap = weight.time <= (costs.GPU_AGAIN_WAITING if waits else costs.GPU_AGAIN_TIME)
         return cheap and weight.bytes <= size and points(node, self.hints) * size >= costs.GPU_AGAIN
+
+    def _is_light(self, node: Node, cells: Sequence[tuple[Group, Cell]]) -> bool:
+        """Whether a value is cheap enough to be computed at several places of each kernel: a bias that a window adds to
+        each of its elements, beside a norm of them all.
+        """
+        most, time = costs.GPU_WINDOW
+        return len(cells) <= most and self.weights[node].time <= time
 
     def _slides(self, node: Node, cells: Sequence[tuple[Group, Cell]]) -> bool:
         """Whether one kernel reads a cheap value at places with constant distances, as the elements of a window: the

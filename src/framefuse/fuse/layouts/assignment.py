@@ -81,7 +81,8 @@ class Assignment:
         self.choices: dict[Shape, bool] = {}
         self.kept = fixed_nodes(self.graph, self.setting)  # what is turned once for many calls
         self.counts: dict[Shape, int] = {}  # of elements
-        self.rows: set[Node] = set()  # what is computed from a reduction, in a kernel that walks along rows
+        # What is computed from a reduction, in a kernel that walks along rows, with the elements of the shortest row.
+        self.rows: dict[Node, int] = {}
         self.reduced = _reduced(self.graph)
         self.results: dict[Node, list[Node]] = {}
         self.users: dict[Node, int] = {}
@@ -94,8 +95,10 @@ class Assignment:
             self.users[output.node] = self.users.get(output.node, 0) + 1
         for node in self.graph.nodes:
             kind = TABLE[node.op].kind
-            if kind == REDUCE or (kind in (*ELEMENTWISE, VIEW) and not self.rows.isdisjoint(node.inputs)):
-                self.rows.add(node)
+            if kind == REDUCE:
+                self.rows[node] = elements(node.inputs[0], self.graph.hints) // max(1, elements(node, self.graph.hints))
+            elif kind in (*ELEMENTWISE, VIEW) and not self.rows.keys().isdisjoint(node.inputs):
+                self.rows[node] = min(self.rows[each] for each in node.inputs if each in self.rows)
             self._place(node)
             self._remember(node)
         for output in self.graph.outputs:
@@ -117,13 +120,21 @@ class Assignment:
 
     def turn(self, node: Node, reader: Node) -> float:
         """What it costs a kernel to read a value in one order, and to write what its ``reader`` is in the other one:
-        another kernel where it walks along rows; where it reduces them, too, each element is read by itself.
+        another kernel where it walks along rows, but for long ones on a GPU, which are reduced before that; where it
+        reduces them, too, each element is read by itself.
         """
-        if reader in self.rows:
+        if reader in self.rows and not self._is_long(reader):
             return self.copy(node)
         if reader in self.reduced:
             return self.move(node, costs.TURNED_REDUCED)
         return self.move(node, costs.TURNED if len(node.shape) == 4 else costs.TURNED_VOLUME)
+
+    def _is_long(self, node: Node) -> bool:
+        """Whether the rows of which a value is reduced, or computed, are long on a GPU: their reductions are kernels of
+        their own, which take neighbours together whichever way these lie.
+        """
+        target = self.setting.targets(node.device)
+        return target is not None and target.tiles and self.rows[node] > costs.COLUMN
 
     def copy(self, node: Node) -> float:
         """A copy in the other order."""
@@ -227,8 +238,9 @@ class Assignment:
             place, same = self.places[read], len(read.shape) == len(source.shape)
             rank = len(read.shape)
             ends = reduced if same else {rank + axis for axis in last}  # of other rows only the end is known
-            columns = same and {0, rank - 1} <= reduced and 1 not in reduced
-            rates = costs.REDUCED_COLUMNS if columns else costs.REDUCED_ACROSS if same else costs.REDUCED_GROUPS
+            columns = same and rank - 1 in reduced and 1 not in reduced and (0 in reduced or self._is_long(node))
+            groups = costs.REDUCED_GROUPS if read.dtype.size > 2 else costs.REDUCED_SHORT_GROUPS
+            rates = costs.REDUCED_COLUMNS if columns else costs.REDUCED_ACROSS if same else groups
             price = self.move(read, rates)
             if not place.is_fixed:
                 self.prices.charge(place.vertex, *(price * (order[-1] not in ends) for order in place.orders))

@@ -122,7 +122,7 @@ def _convolution(
         return None  # it makes contiguous results of all
     if target.device == "cpu" and (backward or trains) and _writes_beyond(call, picture, weight, hints):
         return None
-    if target.device != "cpu" and (_is_slow_turned(call) or _rounds_turned(call, picture, weight, hints)):
+    if target.device != "cpu" and (_is_slow_turned(call, picture, trains, hints) or _rounds_turned(call, picture, weight, hints)):
         return None
     share = rate(costs.CONVOLUTION_BACKWARD, target)
     parts = sum(1 for result in results if len(result.shape) == size) if backward else 1
@@ -244,13 +244,17 @@ def _groups(call: Node) -> Value:
     return _argument(call, 9 if call.attr("name") == BACKWARD else 6, "groups", 1)
 
 
-def _is_slow_turned(call: Node) -> bool:
-    """Whether a GPU's library has no good kernel for it channels-last, whatever it reads. Measured on an H100: windows
-    with holes, 0.27 ms contiguous and 1.19; transposed ones in groups, 2.6 and 2.9.
+def _is_slow_turned(call: Node, picture: Node, trains: bool, hints: Mapping[Symbol, int]) -> bool:
+    """Whether a GPU's library has no good kernel for it channels-last, whatever it reads: transposed convolutions in
+    groups (H100: 2.6 ms contiguous and 2.9), windows with holes of gradients (0.27 and 1.19), of few channels, and of
+    transposed ones.
     """
     backward, transposed = call.attr("name") == BACKWARD, _is_transposed(call)
     spread = not _are_ones(_argument(call, 6 if backward else 7 if transposed else 5, "dilation", 1))
-    return spread or (transposed and _groups(call) != 1)
+    if not spread or transposed or backward or trains:
+        return spread or (transposed and _groups(call) != 1)
+    plain = _are_ones(_argument(call, 3, "stride", 1)) and _groups(call) == 1 and picture.dtype is FLOAT32
+    return not plain or estimate(picture.shape[1], hints) < costs.SPREAD_CHANNELS
 
 
 def _is_transposed(call: Node) -> bool:
