@@ -1,4 +1,4 @@
-"""Group norms behind convolutions are two readings of memory, contiguous and channels-last; largest elements of windows.
+"""Group norms behind convolutions read them twice, contiguous and channels-last; the largest of equal windows.
 
 With FRAMEFUSE_TEST_DEVICE=cpu the same tests run on the CPU by Triton's interpreter: see
 tests/unit/codegen/test_interpreted_programs.py.
@@ -42,7 +42,7 @@ def test_a_norm_reads_what_a_convolution_made_twice(name, last, monkeypatch):
     torch.manual_seed(0)
     head, norm = nn.Conv2d(8, 16, 3).to(DEVICE), nn.GroupNorm(4, 16).to(DEVICE)
     nn.init.normal_(norm.weight)
-    function = lambda x: TAILS[name](norm, head(x))  # noqa: E731
+    function = lambda x: TAILS[name](norm, head(x))
     fast = framefuse.compile(function)
     for batch, side in ((2, 42), (2, 42), (3, 42), (2, 35), (2, 30)):
         x = torch.randn(batch, 8, side, side, device=DEVICE) + 3
@@ -62,7 +62,7 @@ def test_a_norm_reads_what_a_convolution_made_twice(name, last, monkeypatch):
 
 @pytest.mark.parametrize("output", [7, 6, (1, 3), (None, 2)])
 def test_the_largest_of_equal_windows_is_a_kernel(output):
-    function = lambda x: F.adaptive_max_pool2d(F.relu(x), output)  # noqa: E731
+    function = lambda x: F.adaptive_max_pool2d(F.relu(x), output)
     fast = framefuse.compile(function)
     for batch, side in ((2, 42), (2, 42), (3, 42), (2, 84), (2, 40)):
         x = torch.randn(batch, 3, side, side, device=DEVICE)
@@ -76,7 +76,7 @@ def test_the_largest_of_equal_windows_is_a_kernel(output):
 
 
 def test_gradients_of_equal_elements_go_to_one_of_them():
-    function = lambda x: F.adaptive_max_pool2d(x, 2)  # noqa: E731
+    function = lambda x: F.adaptive_max_pool2d(x, 2)
     fast = framefuse.compile(function)
     for _ in range(3):
         x = torch.randint(0, 2, (2, 3, 8, 8), device=DEVICE).float().requires_grad_()

@@ -122,7 +122,8 @@ def _convolution(
         return None  # it makes contiguous results of all
     if target.device == "cpu" and (backward or trains) and _writes_beyond(call, picture, weight, hints):
         return None
-    if target.device != "cpu" and (_is_slow_turned(call, picture, trains, hints) or _rounds_turned(call, picture, weight, hints)):
+    exact = target.device != "cpu" and _rounds_turned(call, picture, weight, hints)
+    if exact or (target.device != "cpu" and _is_slow_turned(call, picture, trains, hints)):
         return None
     share = rate(costs.CONVOLUTION_BACKWARD, target)
     parts = sum(1 for result in results if len(result.shape) == size) if backward else 1
