@@ -380,6 +380,23 @@ def test_what_a_kernel_reduces_lies_alike(f, lies_last):
     assert channels_last(fuse(lower(on_gpu(trace), targets=target), targets=target)) is lies_last
 
 
+@pytest.mark.parametrize(
+    ("f", "lies_last"),
+    [
+        (lambda x, w: F.relu(F.group_norm(F.conv2d(x, w), 8)), True),
+        (lambda x, w: F.instance_norm(F.conv2d(x, w)).tanh(), True),
+        (lambda x, w: F.batch_norm(F.conv2d(x, w), None, None, training=True) * 2, True),
+        (lambda x, w: F.layer_norm(F.conv2d(x, w), (64,)), False),
+        (lambda x, w: F.conv2d(x, w, dilation=2).tanh(), True),
+        (lambda x, w: F.conv2d(x, w, dilation=2, stride=2).tanh(), False),
+    ],
+)
+def test_norms_of_long_rows_and_windows_with_holes_lie_channels_last_on_a_gpu(f, lies_last):
+    """Norms over all points of a picture; rows of the innermost dimension stay as they lie."""
+    trace = trace_of(f, torch.randn(32, 64, 66, 66), torch.randn(64, 64, 3, 3))
+    assert channels_last(fuse(lower(on_gpu(trace), targets=target), targets=target)) is lies_last
+
+
 def test_a_weight_that_is_given_is_known_by_its_recorded_sizes():
     given = torch.randn(8, 1, 130, 130), torch.randn(2, 1, 3, 3)
     trace = trace_of(lambda x, w: F.conv2d(x.exp(), w).square().sum(1), *given)
