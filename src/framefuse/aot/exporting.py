@@ -67,7 +67,8 @@ def export(
     for each in sizes:
         if isinstance(dynamic, Mapping) and each.dim in dynamic.get(each.place, {}):
             raise UserError(f"dynamic names a size that the program has one of: {each}. Leave it out")
-    assumed = (*told(call), *(str(each) for each in sizes if each.line is not None), *fixed_for)
+    asked = (str(each) for each in sizes if each.line is not None or each.size == 1)  # 1 is a batch, others of weights
+    assumed = (*told(call), *asked, *fixed_for)
     description = {
         "name": call.stages.plan.name,
         "arguments": given.described(),

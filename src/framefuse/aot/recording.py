@@ -25,8 +25,9 @@ from framefuse.capture.interp.registry import FORMS, Form
 from framefuse.errors import UserError
 from framefuse.guards.changes import value_at
 from framefuse.ir import registered
+from framefuse.ir.comparisons import Relation
 from framefuse.ir.facts import Fact, Source
-from framefuse.ir.numbers import expr
+from framefuse.ir.numbers import Symbol
 from framefuse.ir.plan import AllocStep, CallStep, KernelStep, LaunchStep, MatmulStep, NumbersStep, ReleaseStep
 from framefuse.ir.schedule import RunCall
 from framefuse.ir.source import Line
@@ -41,6 +42,7 @@ TOLD = frozenset(("int", "float", "str", "answer", "integer", "real", "count"))
 CHECKS = frozenset(("tensor", "number", "relation"))
 PRODUCTS = frozenset(("float32", "float64"))
 ON_GPU = (Part, Pieces)  # the calls of torch that programs for GPUs have code for
+FAR = 2**6 * 27720  # a multiple of the numbers that sizes are divided by: all up to 12, and powers of two
 SUBMODULE = re.compile(r"\._modules\['(\w+)'\]")  # told by its name alone
 OWN_FORMS = Path(__file__).parent / "forms"  # what these read is no program's
 VALUES = frozenset(("real_relation", "scalar", "address", "disjoint", "apart"))  # no check in C knows them
@@ -196,11 +198,17 @@ def pinned(call: Recorded, examples: Sequence[torch.Tensor]) -> tuple[Pinned, ..
             continue
         for dim, size in enumerate(rest[1].sizes):
             for relation in known:
-                sides = relation.left, relation.right
-                number = next((side.constant for side in sides if side.constant is not None), None)
-                if isinstance(number, int) and not isinstance(size, int) and expr(size) in sides:
-                    found.setdefault((place, dim), Pinned(place, dim, number, relation.line))
+                if isinstance(size, Symbol) and _pins(relation, size, value := examples[place].shape[dim]):
+                    found.setdefault((place, dim), Pinned(place, dim, value, relation.line))
     return tuple(found.values())
+
+
+def _pins(relation: Relation, size: Symbol, value: int) -> bool:
+    """Whether an equation holds for the size that an example has alone: no other neighbour or multiple of it does."""
+    if relation.left.symbols | relation.right.symbols != {size} or not relation.holds({size: value}):
+        return False
+    others = {1, 2, value - 1, value + 1, 2 * value, value + FAR} - {0, value}
+    return not any(relation.holds({size: other}) for other in others if other > 0)
 
 
 def _is_told(fact: Fact) -> bool:

@@ -352,6 +352,27 @@ class Last(torch.nn.Module):
         return x**self.power
 
 
+@pytest.mark.parametrize(
+    ("f", "example"),
+    [
+        (torch.nn.Conv3d(2, 4, 3, padding=1), torch.randn(1, 2, 5, 6, 7)),
+        (lambda x: torch.nn.functional.channel_shuffle(x, 2), torch.randn(1, 4, 6, 6)),
+        (lambda x: torch.cdist(x, x, p=1.0), torch.randn(1, 3)),
+    ],
+    ids=["a volume", "a picture", "a vector"],
+)
+def test_a_batch_of_one_that_stays_is_told(f, example, tmp_path):
+    written = framefuse.export(f, (example,), tmp_path / "one.so")
+    larger = torch.randn(2, *example.shape[1:])
+    try:
+        got = framefuse.load(tmp_path / "one.so")(larger)
+    except ValueError:
+        assert any("input 0 has size 1 in dimension 0" in each for each in written.assumed)
+    else:
+        assert not written.assumed
+        torch.testing.assert_close(got, f(larger), rtol=1e-4, atol=1e-4)
+
+
 def test_settings_of_torchs_layers_are_not_told(tmp_path):
     written = framefuse.export(Scaled().eval(), (torch.randn(2, 4),), tmp_path / "scaled.so")
     assert set(written.assumed) == {"self.scale == 3.0", "type(Last).power == 2"}
