@@ -145,6 +145,22 @@ def memory_replaced_in_inference_mode(compiled):
         yield f(x, y), y, y.data_ptr() == x.data_ptr(), y._version
 
 
+@trap(traces=4, hits=3)
+def a_view_of_what_requires_a_gradient_is_written_without(compiled):
+    @compiled
+    def f(x):
+        x.requires_grad_()
+        view = x.unsqueeze(0)
+        alias = view.detach()
+        view.copy_((x * 2 + 2).sum())
+        return alias
+
+    with torch.no_grad():
+        for number in range(6):
+            x = torch.arange(2.0 + number % 2).view(1, -1)
+            yield f(x), x
+
+
 @TABLE.parametrize()
 def test_programs_match_eager(trap: Trap) -> None:
     hold(trap)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -71,7 +72,8 @@ class BeforeWrite:
     def __call__(self, base: torch.Tensor, *args: Value, **kwargs: Value) -> Value:
         made = self._made(base, *args, **kwargs)
         if self.written and isinstance(made, torch.Tensor):
-            _ = made.grad_fn
+            with contextlib.suppress(RuntimeError):  # it is refused where gradients were off: nothing may fail here
+                _ = made.grad_fn
         return made
 
     def _made(self, base: torch.Tensor, *args: Value, **kwargs: Value) -> Value:

@@ -278,7 +278,9 @@ class Outputs:
         # Autograd sees again what such a view is of its base once somebody asks, and gradients may be wanted by then.
         write = self.values.last_write.get(self.trace.metas[value].storage, -1)
         if definition.index < write and (self.trace.metas[value].view or self._carries(value)):
-            target = BeforeWrite(target, self._carries(value) and self.trace.calls[write].written[:1] == (value,))
+            last = self.trace.calls[write]
+            tracked = self._carries(value) and last.grad_enabled
+            target = BeforeWrite(target, tracked and last.written[:1] == (value,))
         if self._is_turned(value):
             target = Turned(getattr(torch.Tensor, f"{name}_"))
         if definition.call.inference:
