@@ -24,8 +24,8 @@ def at(stage: str) -> None:
 
 def shown(trace: Trace) -> AbstractContextManager[None]:
     """Shows one line while this thread compiles a trace, and clears it at the end."""
-    thread, line = threading.get_ident(), trace.line
-    return telling(lambda: f"compiling {line.function} ({line.place})", lambda: _stages.get(thread, ""))
+    thread = threading.get_ident()
+    return telling(lambda: f"compiling {trace.line.function} ({trace.line.place})", lambda: _stages.get(thread, ""))
 
 
 @contextmanager
