@@ -22,6 +22,7 @@ from framefuse.ir.torch_calls import TABLE, counts, norm
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, outside, refs
 from framefuse.ir.values import Value
 from framefuse.ir.wrapped_calls import OnCopies, commits
+from framefuse.lower.argument_names import by_place
 from framefuse.lower.argument_strides import argument_strides
 from framefuse.lower.autocast import Autocast, is_composed
 from framefuse.lower.checkpointed import regions
@@ -269,6 +270,7 @@ class _Lowerer:
         self.builder.drawn, self.builder.writes = [], bool(call.written)
         try:
             args, kwargs = mapped((call.args, call.kwargs), self._argument)
+            args, kwargs = by_place(rule, call.name, args, kwargs)
             result = rule(self.builder, *args, **kwargs) if parts is None else parts.lowered(rule, args, kwargs)
             if call.random != bool(self.builder.drawn) and not isinstance(result, Shapes):
                 raise Unsupported("random")

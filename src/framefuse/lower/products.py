@@ -273,28 +273,10 @@ def _single_output(lo: Lowering, input: Node, weight: Node, bias: Value) -> Node
     return result if result is None or bias is None else lo.compute(lambda a, b: a + b, result, bias)
 
 
-@rule("addmm")
+@rule("addmm", "baddbmm", "addmv")
 def addmm(
-    lo: Lowering, input: Node, mat1: Node, mat2: Node, *, beta: Value = 1, alpha: Value = 1, out: Value = None
+    lo: Lowering, input: Node, left: Node, right: Node, *, beta: Value = 1, alpha: Value = 1, out: Value = None
 ) -> Lowered:
-    return _with_product(lo, input, mat1, mat2, beta, alpha)
-
-
-@rule("baddbmm")
-def baddbmm(
-    lo: Lowering, input: Node, batch1: Node, batch2: Node, *, beta: Value = 1, alpha: Value = 1, out: Value = None
-) -> Lowered:
-    return _with_product(lo, input, batch1, batch2, beta, alpha)
-
-
-@rule("addmv")
-def addmv(
-    lo: Lowering, input: Node, mat: Node, vec: Node, *, beta: Value = 1, alpha: Value = 1, out: Value = None
-) -> Lowered:
-    return _with_product(lo, input, mat, vec, beta, alpha)
-
-
-def _with_product(lo: Lowering, input: Node, left: Node, right: Node, beta: Value, alpha: Value) -> Lowered:
     shape = (*left.shape[:-1], right.shape[-1]) if len(right.shape) > 1 else left.shape[:-1]
     lo.same_size(left.shape[-1], right.shape[-2 if len(right.shape) > 1 else -1], INNER)
     lo.broadcast(shape, input.shape)

@@ -98,10 +98,16 @@ def test_an_input_times_0_has_a_gradient_of_zeros(function):
         lambda a, x, y: a.baddbmm(batch1=x, batch2=y, alpha=2.0),
         lambda a, x, y: torch.addmm(a[0], mat1=x[0], mat2=y[0]),
         lambda a, x, y: torch.addmv(a[0, 0], mat=x[0], vec=y[0, :, 0]),
+        lambda a, x, y: torch.bmm(input=x, mat2=y),
+        lambda a, x, y: x[0].mm(mat2=y[0]),
+        lambda a, x, y: torch.mv(x[0], vec=y[0, :, 0]),
+        lambda a, x, y: torch.dot(x[0, 0], tensor=y[0, :, 0]),
+        lambda a, x, y: torch.outer(x[0, 0], vec2=y[0, :, 0]),
+        lambda a, x, y: torch.swapaxes(x, axis0=0, axis1=2),
     ],
-    ids=["baddbmm", "its method", "addmm", "addmv"],
+    ids=["baddbmm", "its method", "addmm", "addmv", "bmm", "mm", "mv", "dot", "outer", "swapaxes"],
 )
-def test_products_take_their_operands_by_torchs_names(function):
+def test_functions_take_their_operands_by_torchs_names(function):
     fast = framefuse.compile(lambda a, x, y: function(a, x, y).tanh())
     for rows in (3, 3, 4, 5):
         a, x, y = randn(2, rows, rows), randn(2, rows, 6), randn(2, 6, rows)
