@@ -240,7 +240,7 @@ def _modules(keep: bool) -> DiskCache:
     return DiskCache(Path(folder))
 
 
-_there: set[Path] = set()  # that this process wrote or read
+_seen: dict[Path, tuple[int, int]] = {}  # when a file that this process wrote or read was written, and its length
 
 
 def _written(module: Module, kernel: Kernel, keep: bool) -> Path:
@@ -251,18 +251,21 @@ def _written(module: Module, kernel: Kernel, keep: bool) -> Path:
     for kept in (True, False) if keep else (False,):
         modules = _modules(kept)
         path = modules.folder / name
-        if path in _there and path.exists():
-            return path
         try:
-            there = path.read_text().endswith(module.text)
+            there = _seen.get(path) == _stamp(path) or path.read_text().endswith(module.text)
         except (OSError, UnicodeDecodeError):
             there = False
         with suppress(OSError):  # where the user's folder cannot be written
             if not there:
                 path = modules.place(name, (module.heading(kernel) + module.text).encode())
-            _there.add(path)
+            _seen[path] = _stamp(path)
             return path
     raise CompilerBug(f"nowhere to write {name}")
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_mtime_ns, found.st_size
 
 
 # ---- Triton
