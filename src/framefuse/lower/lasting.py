@@ -121,8 +121,8 @@ class Lasting:
         if not given and all(self.trace.metas[each].storage != storage for each in seen):
             return None
         path, keeps, real = shared.paths[value], self._keeps_own(shared.root, storage), node.dtype.kind != "complex"
-        if not keeps and (real or not given):
-            return (lambda whole, again: self._apart(whole)) if given else None
+        if not keeps:
+            return (lambda whole, again: self._apart(whole)) if given and real else None
         exact = node.inputs[0] if is_rounded(node) else node
         if path == () and real and exact is node and call.name.rstrip("_") in BY_RESULT:
             return None
