@@ -27,8 +27,19 @@ from framefuse.options import Options
 from framefuse.runtime.pickles import Reduced, reduced
 from framefuse.runtime.recorded_call import Outcome, Pending, Product
 from framefuse.runtime.switch import holds_back
-from framefuse.runtime.trace_limits import Bound, Lessons, in_vain
-from framefuse.runtime.weighing import FIRST, MOST, NOTHING, SETTLE, Times, Weighing, allowed, gains_nothing, may_lose
+from framefuse.runtime.trace_limits import STREAK, Bound, Lessons, Streak, in_vain
+from framefuse.runtime.weighing import (
+    FIRST,
+    MOST,
+    NOTHING,
+    SETTLE,
+    Times,
+    Weighing,
+    allowed,
+    gains_nothing,
+    is_small,
+    may_lose,
+)
 
 if TYPE_CHECKING:  # the rest of the stage is imported with the compiler
     from framefuse.ir.trace import Trace
@@ -96,7 +107,7 @@ class ResumeDispatch:
         parent = self.parent
         if parent.pending is not None:
             return self.run(*values)
-        vain = not parent.records() or not self.bound.allows(parent.dispatch.eager, in_vain(self.dispatch.entries))
+        vain = not parent.records(True) or not self.bound.allows(parent.dispatch.eager, in_vain(self.dispatch.entries))
         if vain or holds_back(False, parent.line):
             self.slow += 1
             if self.slow > SLOW_RUNS + self.dispatch.hits // SLOW_SHARE:
@@ -182,6 +193,7 @@ class CompiledFunction:
     breaks: dict[Reason, int] = field(default_factory=dict)
     ended: Reason | None = None  # of the last recording, if the next one gets further
     lessons: Lessons = field(default_factory=Lessons)
+    streak: Streak = field(default_factory=Streak)
     recorder: int | None = None
     recompile: Function | None = None
     methods: tuple[str, ...] = ()
@@ -369,15 +381,18 @@ class CompiledFunction:
 
     def new_recordings(self) -> Bound:
         """The bound of the calls that are recorded: a new case has a trace here and another behind its break."""
-        return Bound(2 * self.options.trace_limit, math.inf)
+        return Bound(2 * self.options.trace_limit, math.inf, most=STREAK)
 
-    def records(self) -> bool:
-        """Whether the call at hand may be recorded, or already is."""
+    def records(self, hit: bool = False) -> bool:
+        """Whether the call at hand, which compiled code has begun where it is a ``hit``, may be or is recorded."""
         if not self.resume_dispatches or self.dispatch.recorded:
             return True
         limit = self.options.trace_limit
         self.recordings.limit = 2 * limit if self.computes() else max(1, limit // IDLE)
-        return self.recordings.allows(self.dispatch.eager, 0)
+        vain = self.streak.missed(self.dispatch.hits, hit)
+        if vain >= STREAK and not all(is_small(product.stages) for product in self.products):
+            vain = 0
+        return self.recordings.allows(self.dispatch.eager, vain)
 
     def computes(self) -> bool:
         """Whether some graph has work of torch's in it; another backend's always has."""
@@ -403,6 +418,7 @@ class CompiledFunction:
             self.lessons.took = time.perf_counter() - start
             if counts:
                 self.recordings.add(self.lessons.took, self.dispatch.eager)
+                self.streak.recorded += 1
 
     def weighed(self, eager: float, compiled: float, least_eager: float, least_compiled: float) -> None:
         """Takes the seconds of a weighing; where compiled calls are slower than eager ones, calls are eager for some
@@ -446,6 +462,7 @@ class CompiledFunction:
         self.eager_calls += start is None
         if outcome.learnt:  # the next recording breaks where this one ended
             self.ended = outcome.reason
+            self.streak.recorded = max(0, self.streak.recorded - 1)
             if not self.lessons.over():
                 return
             self._say(self.lessons, outcome.reason.line)
@@ -496,7 +513,7 @@ class CompiledFunction:
             self.points = None
             self.breaks.clear()
             self.bound, self.recordings = self.new_bound(), self.new_recordings()
-            self.weighing, self.lessons = Weighing(), Lessons()
+            self.weighing, self.lessons, self.streak = Weighing(), Lessons(), Streak()
             self.products.clear()
             self.reasons.clear()
             self.failures.clear()

@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from framefuse import _native
 
 VAIN = 12  # traces more that no call has hit yet than others: so many are made freely
+# Recorded calls more than calls of compiled code alone since, in a small function with breaks: so many are made freely.
+# Chosen: in five programs with ever new cases a recording took as long as 60 to 700 eager calls. Of cases that come in
+# turn the first nine are compiled in the first round, the others in the second.
+STREAK = 8
 # Recordings that ended early and taught the next one where to break: freely so many, and more for a time.
 LESSONS, MOST_LESSONS, LESSONS_SECONDS = 2, 8, 2.0  # chosen
 TIMES = 16.0  # as long as a trace took to make do calls run eagerly before the next one
@@ -30,6 +34,7 @@ class Bound:
     spent: float = 0.0
     times: float = TIMES
     until: float = 0.0
+    most: int = VAIN
 
     @property
     def reached(self) -> bool:
@@ -38,9 +43,9 @@ class Bound:
 
     def allows(self, eager: float, vain: int) -> bool:
         """Whether the new case at hand may be recorded, after so many seconds of calls that ran eagerly, where
-        :func:`in_vain` gives ``vain``.
+        ``vain`` of the earlier ones were of no use: up to ``most`` they are made freely.
         """
-        if not self.reached and vain < VAIN:
+        if not self.reached and vain < self.most:
             self.times = TIMES
             return True
         if eager < self.until:
@@ -61,6 +66,24 @@ class Bound:
         self.made += 1
         self.spent += seconds
         self.until = eager + self.times * seconds
+
+
+@dataclass(slots=True)
+class Streak:
+    """The recorded calls of a function with breaks, less the calls since that ran compiled code alone: many where each
+    recording adds a case that does not come again.
+    """
+
+    recorded: int = 0
+    hits: int = 0
+
+    def missed(self, hits: int, hit: bool) -> int:
+        """A call met a new case, behind compiled code (``hit``) or at once, when so many calls had begun in compiled
+        code, itself among them; gives the recordings that were of no use.
+        """
+        self.recorded = max(0, self.recorded - max(0, hits - self.hits - hit))
+        self.hits = hits
+        return self.recorded
 
 
 @dataclass(slots=True)

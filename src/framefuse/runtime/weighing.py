@@ -113,10 +113,10 @@ def may_lose(stages: Compilation) -> bool:
     if stages.code is None or torch.are_deterministic_algorithms_enabled():
         return False
     if stages.halves is not None:
-        return len(stages.trace.calls) <= ONE and _is_small(stages)
+        return len(stages.trace.calls) <= ONE and is_small(stages)
     if stages.computes and not stages.library_targets:
         return False
-    return _is_small(stages)
+    return is_small(stages)
 
 
 def gains_nothing(stages: Compilation) -> bool:
@@ -136,10 +136,10 @@ def gains_nothing(stages: Compilation) -> bool:
             return not gains
     if not stages.computes and targets and (taped == len(targets) or _is_library_of_complex(stages)):
         return True
-    if not targets and len(stages.trace.calls) <= ONE and _is_small(stages, TINY) and _is_library_behind(stages):
+    if not targets and len(stages.trace.calls) <= ONE and is_small(stages, TINY) and _is_library_behind(stages):
         return True
     few = _on_tensors(stages) <= FEW * taped if stages.computes else len(targets) == 1
-    return few and _is_small(stages)
+    return few and is_small(stages)
 
 
 def _on_tensors(stages: Compilation) -> int:
@@ -198,7 +198,8 @@ def _is_library_of_complex(stages: Compilation) -> bool:
     return not any(case.computes for case in cases) and all(meta.dtype.is_complex for meta in metas)
 
 
-def _is_small(stages: Compilation, most: int = SMALL) -> bool:
+def is_small(stages: Compilation, most: int = SMALL) -> bool:
+    """Whether a call is of so few elements, on a CPU."""
     metas = [meta for meta in stages.trace.metas if meta is not None]
     return all(meta.device == "cpu" for meta in metas) and sum(math.prod(meta.sizes) for meta in metas) <= most
 

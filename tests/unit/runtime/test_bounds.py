@@ -7,7 +7,7 @@ import torch
 
 import framefuse
 from framefuse.api import compiled_function
-from framefuse.runtime.trace_limits import TIMES, VAIN, Bound
+from framefuse.runtime.trace_limits import STREAK, TIMES, VAIN, Bound, Streak
 
 MANY = 800
 
@@ -60,6 +60,54 @@ def test_cases_that_come_in_turn_are_all_compiled():
     for number in range(5 * 12):
         compiled(torch.randn(3), f"k{number % 12}")
     assert len(state.products) == 12 and state.dispatch.hits >= 24
+
+
+def signs(x):
+    return [float(row.sum()) > 0 for row in x]
+
+
+def patterns(number, size):
+    """A number in binary, as the signs of the sums of rows."""
+    bits = torch.tensor([number >> place & 1 for place in range(10)])
+    return (bits * 2.0 - 1.0)[:, None].expand(10, size).contiguous()
+
+
+def test_calls_of_compiled_code_alone_make_up_for_recordings():
+    streak = Streak()
+    streak.recorded = 4
+    assert streak.missed(0, False) == 4
+    assert streak.missed(3, False) == 1  # three calls between
+    streak.recorded = 4
+    assert streak.missed(4, True) == 4  # the call at hand is no such call
+    assert streak.missed(9, True) == 0
+
+
+@pytest.mark.first_call
+def test_small_calls_that_break_and_never_repeat_are_recorded_few_times():
+    compiled = framefuse.compile(signs)
+    state = compiled_function(compiled)
+    for number in range(60):
+        x = patterns(number * 17 % 1024, 2)
+        assert compiled(x) == signs(x)
+    assert state.recordings.made <= STREAK + 2
+    misses = state.dispatch.misses
+    for number in range(60, 120):
+        x = patterns(number * 17 % 1024, 2)
+        assert compiled(x) == signs(x)
+    assert state.recordings.made <= STREAK + 2 and state.dispatch.misses <= misses + 60
+
+
+@pytest.mark.first_call
+def test_cases_behind_a_break_that_come_in_turn_are_all_compiled_by_the_second_round():
+    compiled = framefuse.compile(signs)
+    state = compiled_function(compiled)
+    made = []
+    for number in range(3 * 12):
+        x = patterns(number % 12 * 7 % 16, 2)[:4]
+        assert compiled(x) == signs(x)
+        made.append(state.recordings.made)
+    assert made[STREAK] == STREAK and made[11] == STREAK  # the first of all is none that could break
+    assert made[23] == made[-1] == 11 and not state.prunes
 
 
 def test_a_program_that_moves_on_is_compiled_again(caplog):
