@@ -49,6 +49,7 @@ class Closing:
         self.later: frozenset[int] = frozenset()  # inputs that what is hung into autograd reads behind their writes
         self.writes = self.schedule.writes  # what autograd does not see, as long as it was not written
         self.made: set[int] = set()  # numbers of late calls that stand before others
+        self.wrote = False  # whether a run that declined now would leave inputs written, to be written once more
 
     def add(self, derivatives: Sequence[Derivative]) -> Template:
         """All steps; returns the template of the result."""
@@ -90,6 +91,12 @@ class Closing:
                 self.before.setdefault(own, self._as_it_came(own, ("tensor", own)))
         self._writes()
 
+    def _end(self) -> None:
+        """Behind a write an error is the program's to see: the call run again would write its inputs twice."""
+        if self.wrote:
+            self.steps.add(CallStep("versions", _native.raise_versions, (), (), (), commits=True))
+        self.wrote = False
+
     def _written_input(self, memory: int) -> int:
         """The input whose memory is written, or a part of it."""
         known = self.schedule.memories[memory]
@@ -101,8 +108,10 @@ class Closing:
         for target, value, bumps in writes:
             tensor, new = ("tensor", self.steps.slot(target)), ("tensor", self.steps.slot(value))
             base = self.schedule.memories[target].base
+            self._end()
             if base >= 0:  # a part: no view that autograd knows, so that its input counts the writes
                 self.steps.add(CallStep("copy_", self.copy, (tensor, new), (), (), inside=True))
+                self.wrote = True
                 counted = (("tensor", self.steps.slot(base)),) * bumps
                 if counted:
                     self.steps.add(CallStep("versions", _native.raise_versions, counted, (), ()))
@@ -110,6 +119,7 @@ class Closing:
             if target != value:
                 copy = self.copy if bumps else copy_uncounted
                 self.steps.add(CallStep("copy_", copy, (tensor, new), (), ()))
+                self.wrote = True
             counted = (tensor,) * (bumps - (target != value))
             if counted:
                 self.steps.add(CallStep("versions", _native.raise_versions, counted, (), ()))
@@ -133,6 +143,7 @@ class Closing:
 
     def _attach(self, derivative: Derivative) -> None:
         """The call that makes torch's autograd know of the outputs: the tensors stay the same objects."""
+        self._end()
         piece = derivative.piece
         self.later = piece.later
         values = [self._read(entry) for entry in piece.inputs]
@@ -242,7 +253,9 @@ class Closing:
         for value, path in late.results:
             slot = self.late[value] = self.steps.further(BY_TORCH[self.trace.metas[value].dtype].name)
             outs.append((path, slot))
+        self._end()
         self.steps.add(CallStep(late.name, late.target, args, kwargs, tuple(outs), grad=late.grad))
+        self.wrote = late.name == "copy_"
 
     # ---- results -----------------------------------------------------------------------------------------------------
 
