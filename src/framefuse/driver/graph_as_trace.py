@@ -137,7 +137,7 @@ class _Transplant:
         feed = self.captured.feeds[root.key - 1]
         if isinstance(feed, Ref):
             value = fact.value
-            if fact.kind == "scalar":
+            if fact.kind == "scalar" and isinstance(value, str):
                 self.reals[value] = Real("symbol", (value + FRESH,))
                 value += FRESH
             return Fact(self._source(fact.source), fact.kind, _mapped(value, self._source_in), self._line(fact.line))

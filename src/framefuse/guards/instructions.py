@@ -63,6 +63,9 @@ def word_of(value: float) -> int:
     return int(struct.unpack("q", struct.pack("d", value))[0])
 
 
+SCALARS = (torch.float32, torch.float64, torch.int64)
+
+
 class Run:
     """One check: the registers and numbers so far."""
 
@@ -228,8 +231,9 @@ class Run:
     def scalar(self, r: int, number: int) -> None:
         held = self.registers[r]
         good = is_a(held, torch.Tensor) and held.ndim == 0 and held.device.type == "cpu"
-        self.demand(good and held.dtype in (torch.float32, torch.float64), Said("a float tensor of one element"), held)
-        self.numbers[number] = word_of(held.item())
+        self.demand(good and held.dtype in SCALARS, Said("a tensor of one number"), held)
+        element = held.item()
+        self.numbers[number] = element if type(element) is int else word_of(element)
 
     def count(self, r: int, number: int) -> None:
         held = self.registers[r]

@@ -158,8 +158,9 @@ FACTS: dict[str, str] = {
     "integer": "{source} is int {value}",
     "count": "len({source}) is {value}",  # list, dict, set, deque, str; value: Symbol that takes the length at run time
     "real": "{source} is float {value}",  # exact type float; value: name of the Real symbol that takes the value
-    # a tensor of the CPU without dimensions, of float32 or float64; value: name of the Real symbol that takes its value
-    "scalar": "{source}.item() is float {value}",
+    # a tensor of the CPU without dimensions, of float32, float64 or int64; value: name of the Real symbol or the Symbol
+    # that takes its value
+    "scalar": "{source}.item() is {value}",
     "address": "id({source}) is int {value}",  # value: Symbol that takes the id of the object at run time
     # a Python function; value: (code, defaults, kwdefaults) by identity
     "code": "{source} has the code, defaults and closure seen",

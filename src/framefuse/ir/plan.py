@@ -319,7 +319,7 @@ GUARD_OPS: dict[str, str] = {
     "tensor": "r, TensorSpec, numbers: tuple per free size and stride of (kind 'size'|'stride', dimension, number)",
     "integer": "r, number: exact int that fits 64 bits",
     "real": "r, number: exact float",
-    "scalar": "r, number: the element of a tensor of the CPU without dimensions, of float32 or float64",
+    "scalar": "r, number: the element of a tensor of the CPU without dimensions: float32, float64, int64",
     "count": "r, number: the length of a list, tuple, dict, set, deque or str",
     "address": "r, number: the id of the object",
     "code": "r, code, defaults, kwdefaults: of a Python function, by identity",

@@ -36,6 +36,8 @@ static int read_dtypes(PyObject *rows)
             abi.uint8 = row->code;
         if (strcmp(name, "float64") == 0)
             abi.float64 = row->code;
+        if (strcmp(name, "int64") == 0)
+            abi.int64 = row->code;
     }
     return 0;
 }

@@ -202,7 +202,7 @@ static bool bind_integer(PyObject *object, int64_t *to)
     return !overflow;
 }
 
-/* The element of a tensor of the CPU without dimensions, as a double. */
+/* The element of a tensor of the CPU without dimensions: a float as a double, an int as it is. */
 static bool scalar_read(PyObject *object, int64_t *to)
 {
     Layout layout;
@@ -215,7 +215,7 @@ static bool scalar_read(PyObject *object, int64_t *to)
     if (dtype == abi.float32) {
         memcpy(&single, data, sizeof single);
         *to = as_word((double)single);
-    } else if (dtype == abi.float64) {
+    } else if (dtype == abi.float64 || dtype == abi.int64) {
         memcpy(to, data, sizeof *to);
     } else {
         return false;

@@ -38,7 +38,7 @@ typedef struct {
     PyTypeObject *tensor, *parameter; /* owned */
     DTypeRow dtypes[MAX_DTYPES];
     int dtype_count;
-    int32_t float32, float64; /* their codes */
+    int32_t float32, float64, int64; /* their codes */
     int32_t uint8;
     bool hip;            /* torch's "cuda" is ROCm */
     /* of each type of device: bits that a plain dense tensor may carry, inference or not; 0 unknown */

@@ -344,6 +344,10 @@ def _extreme(name: str) -> Special:
                 frame.stack.append(value)
                 return None
         alone = machine.exits.points is None and not kwargs
+        known = element_reads.all_known(machine.recorder, args) if not kwargs and len(args) > 1 else None
+        if known is not None:
+            frame.stack.append(_extreme_of_known(name, args, known))
+            return None
         if alone and len(args) > 1 and any(is_a(a, torch.Tensor) for a in args):
             return _extreme_of_tensors(machine, frame, name, args)
         if kwargs.get("key") is not None or needs_python(args, "__gt__", "__lt__"):
@@ -369,6 +373,15 @@ def _extreme_of_numbers(name: str, values: Sequence[Value]) -> Value:
         better, reflected = (operator.gt, "__lt__") if name == "max" else (operator.lt, "__gt__")
         if applied(better, value, best, reflected):
             best = value
+    return best
+
+
+def _extreme_of_known(name: str, args: Arguments, known: list[int]) -> Value:
+    """One of ints of which some lie in tensors, by the elements that guards read."""
+    best, most = args[0], known[0]
+    for value, number in zip(args[1:], known[1:], strict=True):
+        if number > most if name == "max" else number < most:
+            best, most = value, number
     return best
 
 

@@ -7,7 +7,7 @@ import math
 import torch
 
 from framefuse.capture.facts.nested_numbers import pin_nested
-from framefuse.capture.facts.numbers import NUMBERS, TRACKED, bare, floating, form_of, integer
+from framefuse.capture.facts.numbers import NUMBERS, TRACKED, Integer, bare, floating, form_of, integer
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.recording import call_names
 from framefuse.capture.recording.recorder import Recorder
@@ -76,7 +76,10 @@ def expected(recorder: Recorder, frame: Frame, step: int, tensor: torch.Tensor) 
     """The truth of a tensor at the branch at ``step``, of which the other way is rare: each run checks it. None where
     it is the other, may well be, or cannot be checked here: the eager run makes the calls before it again.
     """
-    if not _may_check(recorder, frame, step) or recorder.number(tensor) is None:
+    if not _may_check(recorder, frame, step):
+        made = recorder.numbers.get(id(tensor)) if recorder.symbolic else None
+        return None if made is None else recorder.scalars.truth(made)
+    if recorder.number(tensor) is None:
         return None
     if any(size != 1 for size in recorder.sizes.of(tensor)):
         return None
@@ -86,6 +89,24 @@ def expected(recorder: Recorder, frame: Frame, step: int, tensor: torch.Tensor) 
             return None
         recorder.run(elements.decided, "decided", (tensor, outcome, frame.code.branch(step)), {})
     return outcome if recorder.alive else None
+
+
+def known(recorder: Recorder, value: Value) -> int | None:
+    """An int, or the element of a tensor that guards read from what modules keep; None for anything else."""
+    if type(value) in (int, Integer):
+        whole: int = value
+        return whole
+    number = recorder.numbers.get(id(value)) if type(value) is torch.Tensor and recorder.symbolic else None
+    return None if number is None else recorder.scalars.whole(number, value)
+
+
+def all_known(recorder: Recorder, values: Arguments) -> list[int] | None:
+    """What :func:`known` says of each, where it says all and one lies in a tensor."""
+    if not any(type(value) is torch.Tensor for value in values):
+        return None
+    numbers = [known(recorder, value) for value in values]
+    found = [number for number in numbers if number is not None]
+    return found if len(found) == len(values) else None
 
 
 def contained(

@@ -1,22 +1,23 @@
-"""Turns the one element of an input, with what in-place arithmetic made of it, into a run-time float; and sizes that
-torch keeps in tensors into run-time ints.
+"""Turns the one element of an input, with what in-place arithmetic made of it, into a run-time float; and ints that
+modules keep in buffers, and sizes in tensors, into run-time ints.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import operator
 from collections.abc import Sequence
 from typing import Protocol
 
 import torch
 
-from framefuse.capture.facts.numbers import Integer, bare, integer, plain_number
+from framefuse.capture.facts.numbers import Float, Integer, as_real, bare, floating, integer, plain_number, rounded
 from framefuse.capture.facts.relations import Relations
 from framefuse.capture.facts.sources import Sources
 from framefuse.capture.recording.call_arguments import CallArguments
 from framefuse.capture.recording.tensors import Entrance
-from framefuse.ir.numbers import Expr, Real, constant_real
+from framefuse.ir.numbers import Expr, Real, Symbol, constant_real
 from framefuse.ir.own_class import is_a
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.trace import Call, Ref, TensorMeta
@@ -34,7 +35,9 @@ DIVISIONS = frozenset(("div", "divide", "__floordiv__", "floor_divide"))
 WHOLE = dict.fromkeys(DIVISIONS, operator.floordiv) | {
     "add": operator.add, "__add__": operator.add, "sub": operator.sub, "__sub__": operator.sub, "mul": operator.mul,
     "__mul__": operator.mul, "__radd__": operator.add, "__rmul__": operator.mul,
+    "__rsub__": lambda left, right: right - left, "rsub": lambda left, right: right - left,
 }  # fmt: skip
+TESTS = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 
 
 class Host(Protocol):
@@ -66,13 +69,21 @@ class Scalars:
         self.writers: dict[int, list[int]] = {}  # storage -> calls that wrote it, in order
         self.makers: dict[int, int] = {}  # value -> the call that made it
         self.symbols: dict[int, Real] = {}
+        self.kept: dict[int, Symbol] = {}  # value -> the int of an input
         self.first: dict[int, float] = {}  # value -> element before the call, of inputs
         self.looked = 0
 
     def meet(self, number: int, tensor: torch.Tensor) -> None:
         """Notes the element of a new input."""
-        if tensor.ndim == 0 and tensor.dtype in FLOATS and tensor.is_cpu:
-            self.first[number] = tensor.item()
+        if tensor.ndim == 0 and tensor.is_cpu:
+            if tensor.dtype in FLOATS or (tensor.dtype is torch.int64 and self._is_kept(number)):
+                self.first[number] = tensor.item()
+
+    def _is_kept(self, number: int) -> bool:
+        """Whether an input is a buffer of a module."""
+        given = self.recorder.inputs.get(number)
+        holder = given.source.base if given is not None and given.source.kind == "item" else None
+        return holder is not None and holder.key == "_buffers" and self.recorder.metas[number].plain
 
     def form(self, number: int) -> Real | None:
         """The element of value ``number`` now, None where it is not known as an expression."""
@@ -122,11 +133,17 @@ class Scalars:
         """The element of a whole number that torch made of numbers alone, as a run-time int; None for any other."""
         self._index()
         maker = self.makers.get(number)
-        if maker is None or tensor.ndim or tensor.dtype is not torch.int64:
+        if tensor.ndim or tensor.dtype is not torch.int64 or not tensor.is_cpu:
             return None
         if self.recorder.metas[number].storage in self.writers:
             return None
+        if number in self.first:
+            return self._buffer(number)
+        if maker is None:
+            return None
         call = self.recorder.calls[maker]
+        if call.name == "to":
+            return self._equal(self._rounded_up(call), tensor)
         operation = WHOLE.get(call.name)
         if operation is None or len(call.args) != 2 or set(call.kwargs) - {"rounding_mode"}:
             return None
@@ -139,8 +156,75 @@ class Scalars:
         elif call.kwargs:
             return None
         result = operation(left, right)
+        return self._equal(result, tensor)
+
+    def _equal(self, result: int | None, tensor: torch.Tensor) -> int | None:
+        """What was computed of the element, where that is what lies there."""
         with torch._C.DisableTorchFunction():
             return result if type(result) in (int, Integer) and bare(result) == tensor.item() else None
+
+    def _buffer(self, number: int) -> int | None:
+        """The element of an int that a module keeps, as a run-time int that guards read."""
+        symbol = self.kept.get(number)
+        if symbol is None:
+            recorder = self.recorder
+            source, value = recorder.inputs[number].source, int(self.first[number])
+            symbol = self.kept[number] = recorder.relations.new_symbol("n" if value >= 0 else "m", value)
+            recorder.sources.fact(source, "scalar", symbol)
+            recorder.relations.note_volatile(symbol)
+        return integer(int(self.first[number]), symbol.expr, self.recorder.relations)
+
+    def _rounded_up(self, call: Call) -> int | None:
+        """The element of ``ceil`` of a known float, as an int."""
+        if len(call.args) != 2 or call.kwargs or not is_a(call.args[0], Ref):
+            return None
+        maker = self.makers.get(call.args[0].value)
+        if maker is None or self.recorder.calls[maker].name != "ceil":
+            return None
+        ceil = self.recorder.calls[maker]
+        if not is_a(ceil.args[0], Ref):
+            return None
+        real = self._float(ceil.args[0].value)
+        if real is None:
+            return None
+        relations = self.recorder.relations
+        value = real.evaluate(relations.hints, relations.real_hints)
+        number = floating(value, real, relations)
+        return rounded("ceil", math.ceil, number) if type(number) is Float else None
+
+    def _float(self, number: int) -> Real | None:
+        """The element of a float32 that torch made of known ints."""
+        maker, meta = self.makers.get(number), self.recorder.metas[number]
+        if maker is None or meta.sizes or meta.dtype is not torch.float32 or meta.storage in self.writers:
+            return None
+        call = self.recorder.calls[maker]
+        if len(call.args) != 2 or call.kwargs:
+            return None
+        left, right = call.args
+        if call.name in ("div", "__truediv__"):
+            above, below = self._part(left), self._part(right)
+            if above is None or below is None or not below > 0:
+                return None
+            quotient = Real("div", (_rounded(as_real(above), True), _rounded(as_real(below), True)))
+            return _rounded(quotient, True)
+        if call.name in ("add", "__add__") and type(right) is int and is_a(left, Ref):
+            real = self._float(left.value)
+            if real is not None:
+                return _rounded(Real("add", (real, constant_real(ctypes.c_float(right).value))), True)
+        return None
+
+    def truth(self, number: int) -> bool | None:
+        """The outcome of a comparison of known ints, which guards then hold."""
+        self._index()
+        maker, meta = self.makers.get(number), self.recorder.metas[number]
+        if maker is None or meta.sizes or meta.dtype is not torch.bool or meta.storage in self.writers:
+            return None
+        call = self.recorder.calls[maker]
+        test = TESTS.get(call.name.strip("_"))
+        if test is None or len(call.args) != 2 or call.kwargs:
+            return None
+        left, right = map(self._part, call.args)
+        return None if left is None or right is None else bool(test(left, right))
 
     def _part(self, value: object) -> int | None:
         """An operand of a call as a run-time int."""
@@ -212,5 +296,3 @@ def _made(call: Call, single: bool) -> Real | None:
     if call.name != "tensor" or len(call.args) != 1 or type(call.args[0]) not in (int, float):
         return None
     return constant_real(ctypes.c_float(call.args[0]).value if single else float(call.args[0]))
-
-
