@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 
 from framefuse.fuse.grouping.cells import Cell
 from framefuse.fuse.grouping.work import loop_time
+from framefuse.fuse.nest.cpu.blocked_axis import blocked
 from framefuse.fuse.nest.nest import Nest
 from framefuse.fuse.nest.sweeps import Sweep
 from framefuse.fuse.nest.values import compute
 from framefuse.ir import costs
-from framefuse.ir.dtypes import INT64
-from framefuse.ir.loops import Index, Let, Loop, LoopKind, Scratch, Statement, Store
-from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product
+from framefuse.ir.loops import Loop, LoopKind, Scratch, Statement, Store
+from framefuse.ir.numbers import Expr, Symbol, expr, product
 
 STEP = Symbol("@step")
 
@@ -60,37 +60,27 @@ def row_blocks(
     what ``run`` writes for each sweep that ``found`` need, over their values of ``found``, and by the other sweeps.
     Returns the statements and the extent.
     """
-    extents, parameters, size = nest.loops.extents, nest.emitter.parameters, costs.CPU_BLOCK
-    outer, axis, level = rows[:-1], rows[-1], nest.shape.levels[found[0]]
-    counts = [*(extents[each] for each in outer), ceildiv(extents[axis], size)]
-    with nest.scope() as top:
-        nest.emitter.floor = 1
-        symbol = nest.new_axis()
-        with nest.loop(tuple(outer), symbol, product(counts), LoopKind.PARALLEL) as scope:
-            high = parameters.index(counts[-1])
-            nest.decode(scope, symbol.expr // high, outer, counts[:-1])
-            start = nest.new_axis()
-            scope.body.append(Let(start.name, Index((symbol.expr % high if outer else symbol.expr) * size, INT64)))
-            height = minimum(expr(size), parameters.index(extents[axis]) - start.expr)
+    parameters, size, axis, level = nest.emitter.parameters, costs.CPU_BLOCK, rows[-1], nest.shape.levels[found[0]]
+    with blocked(nest, rows[:-1], axis, size) as block:
 
-            def loop(kind: LoopKind, some: Sequence[Sweep], kept: Sequence[Cell]) -> None:
-                step = nest.new_axis()
-                parameters.name(STEP, step.expr)
-                parameters.name(axis, start.expr + step.expr)
-                names = [nest.emitter.fresh("s") for _ in kept]
-                with nest.scope((axis,)) as line:
-                    for current in some:
-                        run(current)
-                    for name, cell in zip(names, kept, strict=True):
-                        value = nest.emitter.value(cell).value
-                        line.body.append(Store(name, step.expr, value))
+        def loop(kind: LoopKind, some: Sequence[Sweep], kept: Sequence[Cell]) -> None:
+            step = nest.new_axis()
+            parameters.name(STEP, step.expr)
+            parameters.name(axis, block.start.expr + step.expr)
+            names = [nest.emitter.fresh("s") for _ in kept]
+            with nest.scope((axis,)) as line:
+                for current in some:
+                    run(current)
                 for name, cell in zip(names, kept, strict=True):
-                    scope.body.append(Scratch(name, cell.node.dtype, expr(size)))
-                    nest.emitter.kept[cell] = (name, STEP.expr, cell.node.dtype)
-                    nest.emitter.readable.add(cell)
-                scope.body.append(Loop(step, height, tuple(line.body), kind))
+                    value = nest.emitter.value(cell).value
+                    line.body.append(Store(name, step.expr, value))
+            for name, cell in zip(names, kept, strict=True):
+                block.body.append(Scratch(name, cell.node.dtype, expr(size)))
+                nest.emitter.kept[cell] = (name, STEP.expr, cell.node.dtype)
+                nest.emitter.readable.add(cell)
+            block.body.append(Loop(step, block.height, tuple(line.body), kind))
 
-            loop(LoopKind.SERIAL, [each for each in sweeps if each.level < level], _reduced(sweeps, level))
-            loop(LoopKind.VECTOR, (), found)
-            loop(LoopKind.SERIAL, [each for each in sweeps if each.level >= level], ())
-    return top.body, product(counts)
+        loop(LoopKind.SERIAL, [each for each in sweeps if each.level < level], _reduced(sweeps, level))
+        loop(LoopKind.VECTOR, (), found)
+        loop(LoopKind.SERIAL, [each for each in sweeps if each.level >= level], ())
+    return block.loops, block.extent
