@@ -18,15 +18,10 @@ def estimate(value: Expr, hints: Mapping[Symbol, int]) -> int:
     """The value for the recorded sizes; a symbol without a hint counts as :data:`costs.UNKNOWN`."""
     if value.constant is not None:
         return value.constant
-    total = 0
-    for atoms, factor in value.terms:
-        for atom in atoms:
-            if type(atom) is Symbol:
-                factor *= hints.get(atom, costs.UNKNOWN)
-            else:
-                factor *= atom.value({symbol: hints.get(symbol, costs.UNKNOWN) for symbol in atom.symbols})
-        total += factor
-    return total
+    try:
+        return value.evaluate(hints)
+    except KeyError:
+        return value.evaluate({symbol: hints.get(symbol, costs.UNKNOWN) for symbol in value.symbols})
 
 
 def preferred_orders(graph: Graph) -> dict[Node, Order]:
