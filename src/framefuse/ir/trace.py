@@ -83,6 +83,16 @@ class Call:
     inference: bool = False
 
     @property
+    def assigns(self) -> bool:
+        """Whether the call writes items (``x[i] = y``)."""
+        return self.target == "setitem" or self.name in ("__setitem__", "setitem")
+
+    @property
+    def function(self) -> Value:
+        """What runs: the ``target``, or the method that ``"setitem"`` stands for."""
+        return torch.Tensor.__setitem__ if self.target == "setitem" else self.target
+
+    @property
     def reads_tensors(self) -> bool:
         """Whether an argument is a value of the trace."""
         return bool(refs((self.args, self.kwargs)))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from framefuse.errors import Stop
-from framefuse.ir.builder import ONE, Shape, Unprovable
+from framefuse.ir.builder import ONE, ZERO, Shape, Unprovable
 from framefuse.ir.classes import PLAIN_TENSORS
 from framefuse.ir.dtypes import BOOL, BY_TORCH
 from framefuse.ir.elements import ELEMENT
@@ -30,22 +30,34 @@ from framefuse.ir.wrapped_calls import (
 from framefuse.lower.aliases import VIEWS
 from framefuse.lower.autocast import policy
 from framefuse.lower.context import Lowering
-from framefuse.lower.library import of_torch, sized_by_data
+from framefuse.lower.gradients import Gradients
+from framefuse.lower.library import of_torch, sized_by_data, sized_by_shapes
 from framefuse.lower.own_memory import computed
-from framefuse.lower.rules import Counted, Shapes
+from framefuse.lower.probed_shapes import Probes, probed
+from framefuse.lower.rules import OVERLOADS, Counted, Shapes
 from framefuse.lower.values import Values
+
+Given = Sequence[tuple[tuple[int, ...], int]]  # (path, value) of each tensor that a call gives
 
 
 class LibraryCalls:
     """Makes library nodes. ``bound`` are the sizes that their results set at run time, ``kept`` the calls that run
-    even when nothing reads them; ``number`` brings a recorded number over the graph's symbols.
+    even when nothing reads them; ``number`` brings a recorded number over the graph's symbols. ``notes`` receives
+    (call name, why) where a rule's sizes are not eager's.
     """
 
-    def __init__(self, builder: Lowering, trace: Trace, values: Values, number: Callable[[Expr | Real], Value]) -> None:
-        self.builder = builder
-        self.trace = trace
-        self.values = values
-        self.number = number
+    def __init__(
+        self,
+        builder: Lowering,
+        trace: Trace,
+        values: Values,
+        gradients: Gradients,
+        number: Callable[[Expr | Real], Value],
+        notes: list[tuple[str, str]],
+    ) -> None:
+        self.builder, self.trace, self.values, self.gradients = builder, trace, values, gradients
+        self.number, self.notes = number, notes
+        self.probes: Probes = {}
         self.bound: list[tuple[Symbol, Node, int]] = []
         self.kept: list[Node] = []
         self.copies: dict[tuple[Node, tuple[int, ...]], Node] = {}
@@ -74,7 +86,7 @@ class LibraryCalls:
         template, named = mapped((call.args, call.kwargs), lambda part: self._template(part, operands, replaced))
         numbered = next(numbers_in((template, named)), None) is not None
         if target == "setitem":
-            target = torch.Tensor.__setitem__
+            target = call.function
         if type(call.result) in (list, tuple) and target is call.target and call.name not in NAMED_PARTS:
             target = Parts(target, len(call.result))
         around = self.trace.assumptions.state.casts
@@ -113,6 +125,70 @@ class LibraryCalls:
             results.append(self._result(node, path, meta, shapes[place] if shapes is not None else None))
         return tuple(results)
 
+    def given(
+        self,
+        call: Call,
+        fresh: Given,
+        casts: dict[int, Node] | None,
+        shapes: Sequence[Shape] | None = None,
+    ) -> tuple[Node, ...]:
+        """What is ``fresh`` of the call as torch gives it; of these ``shapes``, where a rule knows them."""
+        if TABLE[call.name].lies:
+            self._check_layout(call)
+        metas = [self.trace.metas[value] for _, value in fresh]
+        paths = [path for path, _ in fresh]
+        single = all(len(meta.sizes) == 0 for meta in metas)
+        if shapes is None:
+            self._require_elements(call, single)
+        if shapes is None and single:
+            shapes = [()] * len(metas)
+        if shapes is None:
+            shapes = self.probed_shapes(call, metas)
+        return self.library(call, call.target, paths, metas, shapes, casts=casts)
+
+    def _require_elements(self, call: Call, single: bool) -> None:
+        """A call without a rule may do something of its own where a size is 0 (give what no gradient flows to, say) or
+        1 (drop that dimension, so that its result is a ``single`` element).
+        """
+        lo = self.builder
+        operands = [self.values.contents[value] for value in refs((call.args, call.kwargs))]
+        for size in [size for node in operands for size in node.shape]:
+            if lo.size(size) != 0 and lo.bound.isdisjoint(size.symbols):
+                lo.require("!=", size, ZERO, "a call without a rule")
+                if single and lo.size(size) == 1:
+                    lo.require("==", size, ONE, "a call without a rule")
+            elif lo.size(size) == 0 and call.grad_enabled and any(map(self.gradients.carries, operands)):
+                text = f"{call.name} of no elements may give no gradient at all"
+                raise Stop(reason("gradient", text, call.line))
+
+    def probed_shapes(self, call: Call, metas: Sequence[TensorMeta]) -> tuple[Shape, ...] | None:
+        """The shapes that the call gives, from runs of it without data at several sizes."""
+        contents = self.values.contents
+        operands = {value: contents[value].shape for value in refs((call.args, call.kwargs))}
+        if all(size.constant is not None for shape in operands.values() for size in shape):
+            if next(numbers_in((call.args, call.kwargs)), None) is None and sized_by_shapes(call.target):
+                return tuple(tuple(map(expr, meta.sizes)) for meta in metas)
+            if not isinstance(call.target, OVERLOADS):
+                return None
+        known = {value: self.trace.metas[value] for value in operands}
+        relations = (*self.trace.assumptions.relations, *self.builder.relations)
+        return probed(call, operands, metas, known, self.builder.hints, relations, self.number, self.probes)
+
+    def _check_layout(self, call: Call) -> None:
+        """A call that reads memory order needs operands whose memory is eager's own or row-major; strides that the
+        program gives need one without gaps, as the library's operands lie in eager's order.
+        """
+        offset = TABLE[call.name].offset
+        if offset and call.kwargs.get("storage_offset", *call.args[offset : offset + 1]) is not None:
+            raise Stop(reason("memory-order", f"{call.name} counts from where memory begins.", call.line))
+        for value in refs(call.args):
+            meta, node = self.trace.metas[value], self.values.contents[value]
+            order = dense_order(meta.sizes, meta.strides)
+            lies = order is not None if call.name == "as_strided" else order == tuple(range(len(meta.sizes)))
+            if node.op != "input" and not lies:
+                fact = f"{call.name} reads the memory order of a tensor."
+                raise Stop(reason("memory-order", fact, call.line))
+
     def _result(self, call: Node, path: tuple[int, ...], meta: TensorMeta, shape: Shape | None) -> Node:
         if shape is None:
             shape = tuple(self._unset(size).expr for size in meta.sizes)
@@ -141,21 +217,25 @@ class LibraryCalls:
         self.unset.add(symbol)
         return symbol
 
-    def opened(self, given: Shapes, metas: Sequence[TensorMeta]) -> Sequence[Shape] | None:
-        """The shapes that a rule gives, with a symbol for each size that only the call tells; None where they have not
-        as many dimensions as the results had.
+    def opened(self, call: Call, given: Shapes, metas: Sequence[TensorMeta]) -> Sequence[Shape] | None:
+        """The shapes that a rule gives, with a symbol for each size that only the call tells; None where they are not
+        those that eager gave.
         """
-        if [len(shape) for shape in given.shapes] != [len(meta.sizes) for meta in metas]:
-            return None
-        return [
-            tuple(
-                self._counted(size.of, hint).expr if isinstance(size, Counted) else size
-                for size, hint in zip(shape, meta.sizes, strict=True)
-            )
-            for shape, meta in zip(given.shapes, metas, strict=True)
-        ]
+        if [len(shape) for shape in given.shapes] == [len(meta.sizes) for meta in metas]:
+            shapes = [
+                tuple(
+                    self._counted(size.of, hint).expr if isinstance(size, Counted) else size
+                    for size, hint in zip(shape, meta.sizes, strict=True)
+                )
+                for shape, meta in zip(given.shapes, metas, strict=True)
+            ]
+            if [self.builder.sizes(shape) for shape in shapes] == [meta.sizes for meta in metas]:
+                return shapes
+            self._forget_unset()
+        self.notes.append((call.name, "the shape rule disagrees with eager"))
+        return None
 
-    def forget_unset(self) -> None:
+    def _forget_unset(self) -> None:
         """No result will tell the sizes that a rule asked for last."""
         self.counts = {of: symbol for of, symbol in self.counts.items() if symbol not in self.unset}
         self.unset.clear()

@@ -168,8 +168,7 @@ class Outputs:
         for call in reversed(self.trace.calls):
             for number in call.written if call.grad_enabled else ():
                 if self.trace.metas[number].family == family:
-                    parts = call.target == "setitem" or call.name == "__setitem__"
-                    return number == value and not (parts and isinstance(call.args[1], (int, slice, tuple)))
+                    return number == value and not (call.assigns and isinstance(call.args[1], (int, slice, tuple)))
         return True
 
     def _hidden(self) -> int:

@@ -31,18 +31,17 @@ def overlaps(
     of the builder keep tensors apart that sizes keep apart.
     """
     operands = list(refs((call.args, call.kwargs)))
-    assigns = call.target == "setitem" or call.name == "__setitem__"
     for value in written:
         others = [o for o in _without_first(operands, value) if o not in written or o == value]
         sharing = [other for other in others if other == value or other in values.shares(value)]
         if not sharing:
             continue
         whole = _seen(lo, values, value, value)
-        target = _items(lo, whole, index) if assigns and whole is not None else whole
+        target = _items(lo, whole, index) if call.assigns and whole is not None else whole
         for other in sharing:
             read = _seen(lo, values, value, other)
             same = target is not None and read is not None and _is_same(target, read)
-            if same and (assigns or _keeps_places(contents, {values.contents[o] for o in operands})):
+            if same and (call.assigns or _keeps_places(contents, {values.contents[o] for o in operands})):
                 continue
             if same or target is None or read is None or not _apart(lo, target, read):
                 return True
