@@ -147,6 +147,17 @@ def no_gradients_outside_of_a_gradient_inside(compiled: Any) -> Iterator[Any]:
 
 
 @TABLE.trap(traces=1, hits=3)
+def the_hessian_of_a_function_that_closes_over_an_argument(compiled: Any) -> Iterator[Any]:
+    def f(a: torch.Tensor, b: torch.Tensor) -> Any:
+        def loss(v: torch.Tensor) -> torch.Tensor:
+            return (v * b[0]).tanh().sum()
+
+        return torch.linalg.solve(hessian(loss)(a[0]) - 9 * torch.eye(4), grad(loss)(a[0]))
+
+    yield from each(compiled, f)
+
+
+@TABLE.trap(traces=1, hits=3)
 def all_transforms(compiled: Any) -> Iterator[Any]:
     def f(a: torch.Tensor, b: torch.Tensor) -> Any:
         out, back = vjp(lambda v: (v * b).exp(), a)

@@ -10,6 +10,7 @@ from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import TRANSFORMS
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import Outcome
+from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.transformed import Transformed
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
@@ -27,8 +28,8 @@ def _transform(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords
     recorder.functions.enter(target)
     if target.__code__.co_qualname in MAKERS:
         value = target(*args, **kwargs)
-        if type(value) is types.FunctionType and recorder.alive:
-            recorder.sources.note_made(value)
+        if recorder.alive:
+            _note_made(recorder, value, (*args, *kwargs.values()))
         frame.stack.append(value)
         return None
     breakable = machine.exits.breakable()
@@ -60,6 +61,14 @@ def _transform(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords
         machine.exits.learn_step(frame, "transform", f"{target.__name__}{inner}")
     frame.stack.append(value)
     return None
+
+
+def _note_made(recorder: Recorder, value: Value, given: Arguments) -> None:
+    """This call made the function, and those of torch's own that it transforms in turn (``hessian``)."""
+    while type(value) is types.FunctionType and all(value is not one for one in given):
+        recorder.sources.note_made(value)
+        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+        value = next((cell.cell_contents for name, cell in cells if name in GIVEN), None)
 
 
 def _with_frames(
