@@ -259,7 +259,10 @@ def _tls_keys(scratch: Scratch) -> Facts:
             flips.add((word_at(address) ^ keys[0], word_at(address + 8) ^ keys[1]))
     included, excluded = _only(flips)
     library = str(scratch.libraries.folder / "libc10.so")
-    return {"tls_library": library, "tls_included_flip": included, "tls_excluded_flip": excluded}
+    facts = {"tls_library": library, "tls_included_flip": included, "tls_excluded_flip": excluded}
+    before = thread_keys()[1]
+    with torch._C._AutoDispatchBelowADInplaceOrView():
+        return {**facts, "below_autograd": thread_keys()[1] & ~before}
 
 
 def _function_modes(scratch: Scratch) -> Facts:
@@ -355,6 +358,12 @@ def _blas(scratch: Scratch) -> Facts:
     return facts
 
 
+def _convolutions(scratch: Scratch) -> Facts:
+    """What it gives is compared with what the operator gives when it is first needed: that takes as long as this file."""
+    name = "aoti_torch_cpu_convolution_backward"
+    return {"convolution_backward": Libraries.address(Libraries.find(scratch.libraries.cpu, name))}
+
+
 # In the order in which they run: later ones use the handle. The names are those of ``initialise(without=...)``.
 PROBES: dict[str, Probe] = {
     "handle": _handle,
@@ -382,6 +391,7 @@ PROBES: dict[str, Probe] = {
     "anomaly": lambda scratch: {"anomaly_flag": autograd_nodes.anomaly_flag(scratch.libraries)},
     "keeps_graph": lambda scratch: {"keeps_graph": autograd_nodes.keeps_graph(scratch.libraries)},
     "edges": lambda scratch: autograd_nodes.edges(scratch.libraries),
+    "convolutions": _convolutions,
 }
 TAGS = ("dict_tags", "type_tags", "dict_watchers")
 FACTS = (*PROBES, *TAGS)
@@ -464,6 +474,17 @@ def _fill_front(to: torch.Tensor, source: torch.Tensor) -> None:
     to[: source.numel()].copy_(source)
 
 
+def _same_gradients(known: tuple[torch.Tensor | None, ...], found: tuple[torch.Tensor | None, ...]) -> bool:
+    """Whether two tuples have equal tensors, in equal layouts."""
+
+    def same(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
+        if a is None or b is None:
+            return a is b
+        return a.stride() == b.stride() and a.dtype is b.dtype and torch.allclose(a, b, equal_nan=True)
+
+    return len(known) == len(found) and all(map(same, known, found))
+
+
 def _autocast_code(kind: int) -> int:
     return _dtype_code(torch.get_autocast_dtype(devices.device(kind, -1).type))
 
@@ -491,6 +512,7 @@ FALLBACKS: dict[str, Callable[..., Any]] = {
     "matmul": _matmul,
     "copy": _copy,
     "fill_front": _fill_front,
+    "same_gradients": _same_gradients,
     "stream": devices.stream,
     "node_classes": autograd_nodes.node_classes,
     "function_meta": FunctionMeta,

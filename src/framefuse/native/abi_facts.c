@@ -119,6 +119,8 @@ PyObject *abi_initialise_py(PyObject *Py_UNUSED(module), PyObject *facts)
     ADDRESS(graph_task, "graph_task");
     ADDRESS(tls_included_flip, "tls_included_flip");
     ADDRESS(tls_excluded_flip, "tls_excluded_flip");
+    ADDRESS(below_autograd, "below_autograd");
+    ADDRESS(convolution_backward, "convolution_backward");
     ADDRESS(current_stream, "current_stream");
     ADDRESS(default_key, "default_key");
     abi.key_on_cpu = (uint16_t)fact_int(facts, "default_key_on_cpu", 0);

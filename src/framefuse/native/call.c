@@ -2,6 +2,7 @@
    the results into slots. */
 #include "call.h"
 
+#include "convolutions.h"
 #include "plan.h"
 #include "template.h"
 #include "torch_abi.h"
@@ -23,8 +24,12 @@ static PyObject *call_with(const CallInfo *call, PyObject *const *args)
     bool before = abi_grad_enabled(), change = !call->keeps_mode && before != call->grad;
     if (change)
         abi_set_grad_enabled(call->grad);
-    PyObject *result = PyObject_Vectorcall(call->function, args,
-                                           (size_t)call->positional | PY_VECTORCALL_ARGUMENTS_OFFSET, call->names);
+    PyObject *result = NULL;
+    if (call->gradients_of_convolution)
+        result = convolution_backward(call->function, args, call->positional);
+    if (!result && !PyErr_Occurred())
+        result = PyObject_Vectorcall(call->function, args, (size_t)call->positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                     call->names);
     if (change)
         abi_set_grad_enabled(before);
     return result;

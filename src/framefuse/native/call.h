@@ -26,6 +26,7 @@ typedef struct {
     int32_t *normal; /* owned */
     int32_t normal_count;
     bool grad, keeps_mode, commits;
+    bool gradients_of_convolution; /* `function` gives them, with gradient mode off */
 } CallInfo;
 
 int call_run(const PlanProgram *plan, Frame *frame, const CallInfo *call); /* 0, or -1 with an exception */

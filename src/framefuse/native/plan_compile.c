@@ -2,6 +2,7 @@
 #include "plan_compile.h"
 
 #include "autograd.h"
+#include "convolutions.h"
 #include "fields.h"
 #include "launch.h"
 #include "numbers.h"
@@ -266,6 +267,7 @@ static int read_call(PlanProgram *plan, PyObject *source, CallInfo *call)
             return wrong("a normal slot that is no call slot", source);
     if (field_bool(source, "grad", &call->grad) < 0 || field_bool(source, "keeps_mode", &call->keeps_mode) < 0)
         return -1;
+    call->gradients_of_convolution = !call->names && !call->grad && is_convolution_backward(call->function);
     return field_bool(source, "commits", &call->commits);
 }
 

@@ -161,26 +161,48 @@ bool abi_plain(int32_t device_type, uint64_t keys)
 
 /* ---- the state of the thread ---- */
 
-static bool read_keys_of_thread(uint64_t *included, uint64_t *excluded)
+/* Included and excluded keys of this thread, each xor a default; NULL unknown. */
+static uint64_t *words_of_thread(void)
 {
     static __thread uint64_t *words;
     static __thread unsigned generation;
-    if (LIKELY(abi.tls_library != NULL)) {
-        if (UNLIKELY(words == NULL || generation != abi.generation)) {
-            words = dlsym(abi.tls_library, "_ZN3c104impl26raw_local_dispatch_key_setE");
-            generation = abi.generation;
-        }
-        if (LIKELY(words != NULL)) {
-            *included = words[0] ^ abi.tls_included_flip;
-            *excluded = words[1] ^ abi.tls_excluded_flip;
-            return true;
-        }
+    if (UNLIKELY(abi.tls_library == NULL))
+        return NULL;
+    if (UNLIKELY(words == NULL || generation != abi.generation)) {
+        words = dlsym(abi.tls_library, "_ZN3c104impl26raw_local_dispatch_key_setE");
+        generation = abi.generation;
+    }
+    return words;
+}
+
+static bool read_keys_of_thread(uint64_t *included, uint64_t *excluded)
+{
+    const uint64_t *words = words_of_thread();
+    if (LIKELY(words != NULL)) {
+        *included = words[0] ^ abi.tls_included_flip;
+        *excluded = words[1] ^ abi.tls_excluded_flip;
+        return true;
     }
     PyObject *result = abi_call("thread_keys", NULL, 0);
     bool good = result && PyArg_ParseTuple(result, "KK", included, excluded);
     Py_XDECREF(result);
     return good;
 }
+
+bool abi_thread_is_plain(void)
+{
+    const uint64_t *words = words_of_thread();
+    return words && !words[0] && !words[1];
+}
+
+uint64_t abi_exclude(uint64_t keys)
+{
+    uint64_t *words = words_of_thread(), before = words[1];
+    words[1] = ((before ^ abi.tls_excluded_flip) | keys) ^ abi.tls_excluded_flip;
+    return before;
+}
+
+void abi_exclude_only(uint64_t before) { words_of_thread()[1] = before; }
 
 /* forward_ad._current_level: -1 unless inside dual_level; only there may a plain tensor carry a tangent. */
 static bool read_dual_level(int64_t *level)
@@ -444,8 +466,7 @@ static PyObject *make_slowly(const char *name, int64_t ndim, const int64_t *size
     return result;
 }
 
-/* Moves the tensor out of an owned handle into a Python object. */
-static PyObject *wrap_handle(Handle handle)
+PyObject *abi_wrapped(Handle handle)
 {
     PyObject *result = abi.wrap(handle);
     abi.delete_handle(handle);
@@ -460,7 +481,7 @@ PyObject *abi_empty(int64_t ndim, const int64_t *sizes, const int64_t *strides, 
         if (LIKELY(!abi.empty_strided(ndim, sizes, strides, dtype, device_type, device_type == 0 ? 0 : device_index,
                                       &handle))) {
             abi.get_data(handle, (void **)data);
-            return wrap_handle(handle);
+            return abi_wrapped(handle);
         } /* else torch raises below what it raises under eager: only Python sees which exception that is */
     }
     PyObject *result = make_slowly("empty", ndim, sizes, strides, (int64_t[]){dtype, device_type, device_index}, 3);
@@ -480,7 +501,7 @@ PyObject *abi_over(char *data, int64_t ndim, const int64_t *sizes, const int64_t
             PyErr_SetString(PyExc_RuntimeError, "torch refused a tensor over an arena");
             return NULL;
         }
-        return wrap_handle(handle);
+        return abi_wrapped(handle);
     }
     if (device_type != 0)
         return PyErr_Format(PyExc_RuntimeError, "only torch's C interface makes a tensor over a GPU's memory");

@@ -58,6 +58,9 @@ typedef struct {
     int32_t (*from_blob)(void *, int64_t, const int64_t *, const int64_t *, int64_t, int32_t, int32_t, int32_t,
                          Handle *, int32_t, const uint8_t *, int64_t);
     int32_t (*current_stream)(int32_t, void **);
+    int32_t (*convolution_backward)(Handle, Handle, Handle, const int64_t **, int64_t, const int64_t *, int64_t,
+                                    const int64_t *, int64_t, const int64_t *, int64_t, int32_t, const int64_t *,
+                                    int64_t, int64_t, const int32_t *, int64_t, Handle *, Handle *, Handle *);
     bool (*grad_enabled)(void);
     void (*set_grad_enabled)(bool);
 
@@ -81,6 +84,7 @@ typedef struct {
     const size_t *(*graph_task)(void);
     void *tls_library; /* libc10, for the per-thread address of the key sets; NULL unknown */
     uint64_t tls_included_flip, tls_excluded_flip;
+    uint64_t below_autograd; /* the keys that torch excludes while an operator computes; 0 unknown */
     unsigned generation; /* of this struct, so that threads look the address up again */
 
     PyObject *raw_apply;    /* owned: the descriptor of autograd.Function's apply in C, or NULL */
@@ -113,6 +117,7 @@ PyObject *abi_empty(int64_t ndim, const int64_t *sizes, const int64_t *strides, 
                     int32_t device_index, char **data);
 PyObject *abi_over(char *data, int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype,
                    int32_t device_type, int32_t device_index);
+PyObject *abi_wrapped(Handle handle); /* moves the tensor out of an owned handle */
 /* whether these are the keys of a tensor that is what its memory says */
 bool abi_plain(int32_t device_type, uint64_t keys);
 
@@ -127,6 +132,10 @@ bool abi_reads_wants(void); /* whether `abi_wants` tells which; else `abi_ask_wa
 bool abi_wants(PyObject *node, Py_ssize_t input);
 PyObject *abi_ask_wants(PyObject *node, Py_ssize_t inputs);
 
+/* Whether nothing is included or excluded but what always is; false where that is unknown. */
+bool abi_thread_is_plain(void);
+uint64_t abi_exclude(uint64_t keys); /* of a plain thread; gives what `abi_exclude_only` takes */
+void abi_exclude_only(uint64_t before);
 bool abi_grad_enabled(void);
 void abi_set_grad_enabled(bool on);
 int abi_thread_count(void);
