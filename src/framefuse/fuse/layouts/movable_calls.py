@@ -138,6 +138,8 @@ def _convolution(
         last = each + turned
         return Flexible(last + again if decided else channel * estimate(picture.shape[1], hints), last, (weight,))
     more = moved * rate(_kind(call, picture, weight, target, backward or trains, hints), target)
+    if target.device == "cpu" and picture.dtype is FLOAT16:  # the library's kernels of its gradients are others
+        calls, more = float(parts), moved * _of_float16(call, weight, backward, hints)
     each = rate(costs.CONVOLUTION_CALL, target) + max(more, 0.0)
     last = turned + calls * max(-more, 0.0)
     return Flexible(last + again if decided else calls * each, last, (weight,))
@@ -202,6 +204,16 @@ def _copied(picture: Node, output: Node, weight: Node, hints: Mapping[Symbol, in
     )
 
 
+def _of_float16(call: Node, weight: Node, backward: bool, hints: Mapping[Symbol, int]) -> float:
+    """What a convolution of float16 takes longer contiguous on a CPU, for each byte; below 0: channels-last."""
+    channels, own = _sizes(weight, hints)[1], _groups(call) != 1
+    if own and channels == 1:
+        kind = "depthwise"
+    else:
+        kind = "product" if _is_point(weight, hints) or (own and channels < costs.GROUPED_FLOAT16) else "plain"
+    return costs.CONVOLUTION_FLOAT16[kind][backward]
+
+
 def _kind(
     call: Node, picture: Node, weight: Node, target: Target, trains: bool, hints: Mapping[Symbol, int]
 ) -> tuple[float, float]:
@@ -212,7 +224,7 @@ def _kind(
         return costs.CONVOLUTION[_grouped_kind(weight, _sizes(weight, hints), trains)]
     if not _is_point(weight, hints):
         few = target.device != "cpu" and not trains and _has_few_channels(call, picture, _sizes(weight, hints))
-        return costs.CONVOLUTION["few channels" if few else "plain of float16" if picture.dtype is FLOAT16 else "plain"]
+        return costs.CONVOLUTION["few channels" if few else "plain"]
     return costs.CONVOLUTION["product" if picture.dtype is FLOAT32 else "narrow product"]
 
 

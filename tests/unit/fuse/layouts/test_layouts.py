@@ -427,3 +427,30 @@ def test_small_convolutions_of_float16_lie_channels_last(norm):
         x, weight = torch.randn(count, 16, 12, 12).half(), torch.randn(16, 16, 3, 3).half()
         torch.testing.assert_close(fast(x, weight), program(x, weight), rtol=1e-2, atol=1e-2)
     assert channels_last(compiled_function(fast).products[-1].stages.code.schedule)
+
+
+def _gradients_of_sines(x, w, g):
+    return torch.ops.aten.convolution_backward(
+        g.sin(), x.sin(), w, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False]
+    )[:2]
+
+
+@pytest.mark.parametrize(
+    ("f", "weight", "lies_last"),
+    [
+        (lambda x, w, g: F.conv2d(x.sin(), w).sin(), (16, 16, 3, 3), True),
+        (lambda x, w, g: F.conv2d(x.sin(), w).sin(), (16, 16, 1, 1), False),
+        (lambda x, w, g: F.conv2d(x.sin(), w, groups=16).sin(), (16, 1, 3, 3), False),
+        (lambda x, w, g: F.conv2d(x.sin(), w, groups=8).sin(), (16, 2, 3, 3), False),
+        (_gradients_of_sines, (16, 16, 3, 3), False),
+    ],
+)
+def test_float16_lies_on_a_cpu_as_the_library_is_fast(f, weight, lies_last):
+    """Its forward is slow contiguous, its gradients, products and small groups are slow channels-last."""
+    compiled = framefuse.compile(f)
+    for count in (2, 2, 3):
+        x, w = torch.randn(count, 16, 12, 12).half(), torch.randn(weight).half()
+        g = torch.randn(count, 16, 13 - weight[-1], 13 - weight[-1]).half()
+        found, expected = compiled(x, w, g), f(x, w, g)
+        torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
+    assert channels_last(compiled_function(compiled).products[-1].stages.code.schedule) is lies_last
