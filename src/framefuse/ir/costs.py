@@ -329,11 +329,11 @@ CONVOLUTION = {
     "depthwise": (0.1, 0.00075), "wide depthwise": (0.1, -0.006), "large depthwise": (0.1, -0.03),
     "exact": (0.1, -0.001), "few channels": (0.1, -0.001),
 }  # fmt: skip
-# The same of float16 on a CPU, forward and each gradient: it multiplies contiguous ones point by point. 3 x 3, contiguous
-# and channels-last, 4 x 8 x 16 x 16 0.35 ms and 0.24, gradient of the input 0.28 and 0.44, of the weight 0.12 and 0.23;
-# 1 x 32 x 16 x 16 1.5 and 0.3, 0.8 and 1.2, 0.36 and 0.73; 2 x 64 x 28 x 28 32 and 6, 18 and 28, 6 and 17; products of
-# 4 x 16 x 28 x 28 0.47 and 0.81, 0.34 and 0.55, 0.09 and 0.32; depthwise 0.48 and 2.9, 0.85 and 2.4, 0.25 and 2.1.
-# Groups of 4 channels 1.1 and 1.5, of 16 7.2 and 2.8.
+# The same of float16 on a CPU, forward and each gradient: it multiplies contiguous ones point by point. 3 x 3,
+# contiguous and channels-last, 4 x 8 x 16 x 16 0.35 ms and 0.24, of the input 0.28 and 0.44, weight 0.12
+# and 0.23; 1 x 32 x 16 x 16 1.5 and 0.3, 0.8 and 1.2, 0.36 and 0.73; 2 x 64 x 28 x 28 32 and 6, 18 and 28, 6 and 17;
+# products of 4 x 16 x 28 x 28 0.47 and 0.81, 0.34 and 0.55, 0.09 and 0.32; depthwise 0.48 and 2.9, 0.85 and 2.4, 0.25
+# and 2.1. Groups of 4 channels 1.1 and 1.5, of 16 7.2 and 2.8.
 CONVOLUTION_FLOAT16 = {"plain": (3.0, -4.0), "product": (-1.6, -1.0), "depthwise": (-12.0, -8.0)}
 GROUPED_FLOAT16 = 8  # channels of a group up to which it is as slow as a product
 # Points of a window up to which the weight's gradient of a depthwise convolution is fast channels-last in float32, too:

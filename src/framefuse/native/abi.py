@@ -359,7 +359,7 @@ def _blas(scratch: Scratch) -> Facts:
 
 
 def _convolutions(scratch: Scratch) -> Facts:
-    """What it gives is compared with what the operator gives when it is first needed: that takes as long as this file."""
+    """What it gives is compared with what the operator gives when it is first needed: here that would take too long."""
     name = "aoti_torch_cpu_convolution_backward"
     return {"convolution_backward": Libraries.address(Libraries.find(scratch.libraries.cpu, name))}
 
