@@ -46,6 +46,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "measuring": {"winners"},
         "tuning": {"measuring", "winners"},
         "few_forms": {"measuring", "winners"},
+        "known_digits": {"winners"},
         "behind": {"programs"},
         "progress": set(),
         "ambient": set(),
@@ -61,7 +62,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "fixed_inputs": set(),
         "passes": {
             "ambient", "backward", "behind", "captured_passes", "examples", "faults", "fixed_inputs", "kernels",
-            "programs", "progress",
+            "known_digits", "programs", "progress",
         },
         "tree": {"ambient", "behind", "own_backwards", "wiring", "faults", "passes", "programs", "calls", "tiers"},
         "patterns": {"passes", "tree"},

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from framefuse.driver.examples import examples_of
     from framefuse.driver.fixed_inputs import fixed_inputs
     from framefuse.driver.kernels import choose_products, compile_kernels, prepare
+    from framefuse.driver.known_digits import asked
     from framefuse.fuse import fuse
     from framefuse.ir.derivations import counter_beside
     from framefuse.ir.verify import verify
@@ -82,6 +83,7 @@ else:  # a call that an earlier process kept needs none of them
     with_captured_passes = later("framefuse.driver.captured_passes", "with_captured_passes")
     examples_of = later("framefuse.driver.examples", "examples_of")
     fixed_inputs = later("framefuse.driver.fixed_inputs", "fixed_inputs")
+    asked = later("framefuse.driver.known_digits", "asked")
     choose_products = later("framefuse.driver.kernels", "choose_products")
     compile_kernels = later("framefuse.driver.kernels", "compile_kernels")
     prepare = later("framefuse.driver.kernels", "prepare")
@@ -311,6 +313,7 @@ def _scheduled(
         products=products,
         trains=halves is not None,
         fixed=fixed,
+        asks=partial(asked, keep=options.cache),
         check=options.check,
         dump=bool(options.report),
     )

@@ -46,6 +46,7 @@ from framefuse.ir.passes import Pass, Stage, run
 from framefuse.ir.schedule import Schedule
 from framefuse.ir.target import Targets, on_cpu
 from framefuse.ir.verify import verify
+from framefuse.ir.whole_digits import Asks
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -111,13 +112,14 @@ def fuse(
     products: frozenset[ProductName] = frozenset(),
     trains: bool = False,
     fixed: Mapping[int, bool] | None = None,
+    asks: Asks | None = None,
     check: bool = False,
     dump: bool = False,
 ) -> Schedule:
     """The schedule of ``graph``, with what each pass did; the others are as in :class:`Setting`. With ``check`` what
     each pass changed is verified, with ``dump`` it is printed into the schedule's steps.
     """
-    setting = Setting(threads, exact, targets, offers, products, trains, fixed or {})
+    setting = Setting(threads, exact, targets, offers, products, trains, fixed or {}, asks)
     schedule, steps = run(PASSES, graph, setting, STAGES, check=check, dump=dump)
     result: Schedule = schedule
     return result.with_steps(steps)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from framefuse.errors import CompilerBug
 from framefuse.ir.target import Target, Targets, on_cpu
+from framefuse.ir.whole_digits import Asks
 
 ProductName = tuple[int, bool]  # the number of the library's call, and whether what makes its operands is part of it
 
@@ -17,7 +18,7 @@ class Setting:
     functions. ``targets`` knows every device on which something is to be computed. With ``offers`` the schedule says
     which products could be kernels of ours; those in ``products`` are. ``trains`` where a backward pass comes after.
     ``fixed`` are the numbers of the graph's inputs of which what is computed may be kept between calls, each with
-    whether a counter beside it tells of its writes.
+    whether a counter beside it tells of its writes. ``asks`` asks devices which convolutions round float32.
     """
 
     threads: bool = True
@@ -27,6 +28,7 @@ class Setting:
     products: frozenset[ProductName] = frozenset()
     trains: bool = False
     fixed: Mapping[int, bool] = field(default_factory=dict)
+    asks: Asks | None = None
 
     def target(self, device: str) -> Target:
         """What compiles the kernels of a device."""

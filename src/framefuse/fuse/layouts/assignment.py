@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from framefuse.fuse.addressing.layout import Order, estimate, order_of_strides, shown_order
 from framefuse.fuse.graph.fixed import fixed_nodes
+from framefuse.fuse.layouts.digits_kept import digits_kept
 from framefuse.fuse.layouts.movable_calls import Flexible, elements, flexible, rate
 from framefuse.fuse.layouts.prices import Labels, Prices
 from framefuse.fuse.setting import Setting
@@ -80,6 +81,7 @@ class Assignment:
     def __post_init__(self) -> None:
         self.choices: dict[Shape, bool] = {}
         self.kept = fixed_nodes(self.graph, self.setting)  # what is turned once for many calls
+        self.digits = digits_kept(self.graph, self.setting)
         self.counts: dict[Shape, int] = {}  # of elements
         # What is computed from a reduction, in a kernel that walks along rows, with the elements of the shortest row.
         self.rows: dict[Node, int] = {}
@@ -189,7 +191,8 @@ class Assignment:
 
     def _call(self, call: Node) -> None:
         target, hints = self.setting.targets(call.device), self.graph.hints
-        movable = flexible(call, self.results.get(call, ()), target, hints, self.setting.trains, self.kept)
+        results, stays = self.results.get(call, ()), self.digits.get(call)
+        movable = flexible(call, results, target, hints, self.setting.trains, self.kept, stays)
         if movable is not None:
             self._flexible(call, movable)
             return

@@ -60,9 +60,11 @@ def flexible(
     hints: Mapping[Symbol, int],
     trains: bool,
     kept: frozenset[Node] = frozenset(),
+    stays: bool | None = None,
 ) -> Flexible | None:
     """What a library call costs in each layout; None where it has but one. ``trains`` where a backward pass will read
-    what it reads in the same layout; what is ``kept`` between calls costs nothing to turn.
+    what it reads in the same layout; what is ``kept`` between calls costs nothing to turn. ``stays`` says whether the
+    digits that it has in eager need a contiguous one, where the library was asked.
     """
     function = call.attr("target")
     own = id(function) in KNOWN or id(getattr(function, "target", None)) in KNOWN  # under autocast, on copies
@@ -71,7 +73,7 @@ def flexible(
     name = call.attr("name")
     if name in costs.WINDOWS:
         return _window(call, results, target, hints)
-    return _convolution(call, results, target, hints, trains, kept) if name in NAMES else None
+    return _convolution(call, results, target, hints, trains, kept, stays) if name in NAMES else None
 
 
 def rate(table: tuple[float, float], target: Target | None) -> float:
@@ -104,11 +106,11 @@ def _convolution(
     hints: Mapping[Symbol, int],
     trains: bool,
     kept: frozenset[Node],
+    stays: bool | None,
 ) -> Flexible | None:
     backward = call.attr("name") == BACKWARD
-    place = 1 if backward else 0
-    picture, weight = _operand(call, place, "input"), _operand(call, place + 1, "weight")
-    output = _operand(call, 0, "grad_output") if backward else results[0]
+    picture, weight, gradient = operands(call)
+    output = gradient if backward else results[0]
     if picture is None or weight is None or output is None:
         return None
     size = len(weight.shape)
@@ -122,8 +124,8 @@ def _convolution(
         return None  # it makes contiguous results of all
     if target.device == "cpu" and (backward or trains) and _writes_beyond(call, picture, weight, hints):
         return None
-    exact = target.device != "cpu" and _rounds_turned(call, picture, weight, hints)
-    if exact or (target.device != "cpu" and _is_slow_turned(call, picture, trains, hints)):
+    exact = stays if stays is not None else _rounds_turned(call, picture, weight, hints)
+    if (target.device != "cpu" and exact) or (target.device != "cpu" and _is_slow_turned(call, picture, trains, hints)):
         return None
     share = rate(costs.CONVOLUTION_BACKWARD, target)
     parts = sum(1 for result in results if len(result.shape) == size) if backward else 1
@@ -172,27 +174,27 @@ def _writes_beyond(call: Node, picture: Node, weight: Node, hints: Mapping[Symbo
     over points of fewer channels than it takes at once (seen in float32 with 2 to 7 of them).
     """
     channels = estimate(picture.shape[1], hints)
-    steps = _argument(call, 4 if call.attr("name") == BACKWARD else 3, "stride", 1)
+    steps = argument(call, 4 if call.attr("name") == BACKWARD else 3, "stride", 1)
     return _is_point(weight, hints) and channels < costs.FEW_CHANNELS and not _are_ones(steps)
 
 
-def _sizes(weight: Node, hints: Mapping[Symbol, int]) -> list[int]:
-    """Those of a weight, as recorded: one that the program is given has no constant ones."""
-    return [estimate(size, hints) for size in weight.shape]
+def sizes_of(node: Node, hints: Mapping[Symbol, int]) -> list[int]:
+    """Those of a value, as recorded: a weight that the program is given has no constant ones."""
+    return [estimate(size, hints) for size in node.shape]
 
 
 def _is_point(weight: Node, hints: Mapping[Symbol, int]) -> bool:
     """Whether a convolution is a product for each point."""
-    return all(size == 1 for size in _sizes(weight, hints)[2:])
+    return all(size == 1 for size in sizes_of(weight, hints)[2:])
 
 
 def _is_by_windows(call: Node, picture: Node, weight: Node, hints: Mapping[Symbol, int]) -> bool:
     """Whether torch multiplies copies of all windows itself, as it does for a single small picture on a CPU."""
-    if picture.dtype is not FLOAT32 or len(weight.shape) != 4 or _groups(call) != 1 or _is_point(weight, hints):
+    if picture.dtype is not FLOAT32 or len(weight.shape) != 4 or groups_of(call) != 1 or _is_point(weight, hints):
         return False
-    if _is_transposed(call):
+    if is_transposed(call):
         return False
-    window, single = _sizes(weight, hints)[2:], estimate(picture.shape[0], hints) == 1
+    window, single = sizes_of(weight, hints)[2:], estimate(picture.shape[0], hints) == 1
     small = single and elements(picture, hints) <= costs.CPU_SINGLE_PICTURE
     return small and min(window) <= costs.CPU_SINGLE_WINDOW
 
@@ -206,7 +208,7 @@ def _copied(picture: Node, output: Node, weight: Node, hints: Mapping[Symbol, in
 
 def _of_float16(call: Node, weight: Node, backward: bool, hints: Mapping[Symbol, int]) -> float:
     """What a convolution of float16 takes longer contiguous on a CPU, for each byte; below 0: channels-last."""
-    channels, own = _sizes(weight, hints)[1], _groups(call) != 1
+    channels, own = sizes_of(weight, hints)[1], groups_of(call) != 1
     if own and channels == 1:
         kind = "depthwise"
     else:
@@ -220,10 +222,10 @@ def _kind(
     """The row of a convolution in the table of costs."""
     if target.device != "cpu" and not _on_tensor_cores(picture):
         return costs.CONVOLUTION["exact"]
-    if _groups(call) != 1:
-        return costs.CONVOLUTION[_grouped_kind(weight, _sizes(weight, hints), trains)]
+    if groups_of(call) != 1:
+        return costs.CONVOLUTION[_grouped_kind(weight, sizes_of(weight, hints), trains)]
     if not _is_point(weight, hints):
-        few = target.device != "cpu" and not trains and _has_few_channels(call, picture, _sizes(weight, hints))
+        few = target.device != "cpu" and not trains and _has_few_channels(call, picture, sizes_of(weight, hints))
         return costs.CONVOLUTION["few channels" if few else "plain"]
     return costs.CONVOLUTION["product" if picture.dtype is FLOAT32 else "narrow product"]
 
@@ -253,8 +255,9 @@ def _has_few_channels(call: Node, picture: Node, sizes: Sequence[int]) -> bool:
     return channels == 1 or (few and channels > costs.FEWEST_CHANNELS) or made < costs.FEWEST_CHANNELS
 
 
-def _groups(call: Node) -> Value:
-    return _argument(call, 9 if call.attr("name") == BACKWARD else 6, "groups", 1)
+def groups_of(call: Node) -> Value:
+    """Into how many parts a convolution divides its channels."""
+    return argument(call, 9 if call.attr("name") == BACKWARD else 6, "groups", 1)
 
 
 def _is_slow_turned(call: Node, picture: Node, trains: bool, hints: Mapping[Symbol, int]) -> bool:
@@ -262,17 +265,18 @@ def _is_slow_turned(call: Node, picture: Node, trains: bool, hints: Mapping[Symb
     groups (H100: 2.6 ms contiguous and 2.9), windows with holes of gradients (0.27 and 1.19), of few channels, and of
     transposed ones.
     """
-    backward, transposed = call.attr("name") == BACKWARD, _is_transposed(call)
-    spread = not _are_ones(_argument(call, 6 if backward else 7 if transposed else 5, "dilation", 1))
+    backward, transposed = call.attr("name") == BACKWARD, is_transposed(call)
+    spread = not _are_ones(argument(call, 6 if backward else 7 if transposed else 5, "dilation", 1))
     if not spread or transposed or backward or trains:
-        return spread or (transposed and _groups(call) != 1)
-    plain = _are_ones(_argument(call, 3, "stride", 1)) and _groups(call) == 1 and picture.dtype is FLOAT32
+        return spread or (transposed and groups_of(call) != 1)
+    plain = _are_ones(argument(call, 3, "stride", 1)) and groups_of(call) == 1 and picture.dtype is FLOAT32
     return not plain or estimate(picture.shape[1], hints) < costs.SPREAD_CHANNELS
 
 
-def _is_transposed(call: Node) -> bool:
+def is_transposed(call: Node) -> bool:
+    """Whether a convolution, or the one of a backward pass, is a transposed one."""
     if call.attr("name") == BACKWARD:
-        return bool(_argument(call, 7, "transposed", False))
+        return bool(argument(call, 7, "transposed", False))
     return "transpose" in call.attr("name")
 
 
@@ -281,7 +285,7 @@ def _rounds_turned(call: Node, picture: Node, weight: Node, hints: Mapping[Symbo
     to TF32 channels-last. Of a backward pass that is the gradient of the picture.
     """
     backward = call.attr("name") == BACKWARD
-    if picture.dtype is not FLOAT32 or not _on_tensor_cores(picture) or _is_transposed(call) or _groups(call) != 1:
+    if not may_round(picture) or is_transposed(call) or groups_of(call) != 1:
         return False
     channels = estimate(picture.shape[1], hints)
     return (not backward or _asks_for_the_pictures(call)) and channels < costs.EXACT_CHANNELS[len(weight.shape) - 4]
@@ -289,7 +293,7 @@ def _rounds_turned(call: Node, picture: Node, weight: Node, hints: Mapping[Symbo
 
 def _asks_for_the_pictures(call: Node) -> bool:
     """Whether a backward pass makes the gradient of the picture."""
-    asked = _argument(call, 10, "output_mask", (True,))
+    asked = argument(call, 10, "output_mask", (True,))
     return not isinstance(asked, (tuple, list)) or bool(asked[0])
 
 
@@ -300,25 +304,40 @@ def _are_ones(given: Value) -> bool:
 
 def _has_layouts(weight: Node, hints: Mapping[Symbol, int]) -> bool:
     """Whether the weight lies in another way channels-last."""
-    _, channels, *points = _sizes(weight, hints)
+    _, channels, *points = sizes_of(weight, hints)
     return channels != 1 and any(size != 1 for size in points)
+
+
+def may_round(picture: Node) -> bool:
+    """Whether a GPU's library may round float32 to TF32, by the settings of now; False for other dtypes."""
+    return picture.dtype is FLOAT32 and _rounds()
 
 
 def _on_tensor_cores(picture: Node) -> bool:
     """Whether the library rounds operands as these units need it, by the settings of now."""
-    if picture.dtype is not FLOAT32:
-        return True
+    return picture.dtype is not FLOAT32 or _rounds()
+
+
+def _rounds() -> bool:
     try:
         return bool(torch.backends.cudnn.allow_tf32)
     except RuntimeError:  # of a program that uses both of torch's ways to set it
         return True
 
 
-def _argument(call: Node, place: int, name: str, default: Value = None) -> Value:
+def argument(call: Node, place: int, name: str, default: Value = None) -> Value:
+    """What a call is given, by place or by name."""
     args = call.attr("args")
     return args[place] if place < len(args) else call.attr("kwargs").get(name, default)
 
 
+def operands(call: Node) -> tuple[Node | None, Node | None, Node | None]:
+    """The picture of a convolution, its weight, and in a backward pass the gradient of its result."""
+    place = 1 if call.attr("name") == BACKWARD else 0
+    gradient = _operand(call, 0, "grad_output") if place else None
+    return _operand(call, place, "input"), _operand(call, place + 1, "weight"), gradient
+
+
 def _operand(call: Node, place: int, name: str) -> Node | None:
-    argument = _argument(call, place, name)
-    return call.inputs[argument.index] if isinstance(argument, Arg) else None
+    given = argument(call, place, name)
+    return call.inputs[given.index] if isinstance(given, Arg) else None
