@@ -27,6 +27,12 @@ POOLED_ROW = 16
 # instructions for an element, 0.4 ms of them, and 1.3 for eight of 5 x 5 of 16 x 768 x 768. More were not looked at,
 # nor volumes (27 points: 236 instructions); 3 x 3 in bfloat16 has 68 to 82 for 41 to 48.
 STENCIL_POINTS = 8, 25
+# Elements of a result from which the windows are copied first, so that neighbouring channels' lie side by side: what
+# lies channels-last reads them together. H100, 5 x 5 with batch norm and SiLU behind it, 64 x 240 x 28 x 28
+# channels-last 0.214 ms and 0.097, 64 x 480 x 14 x 14 0.105 and 0.052, 16 x 1152 x 7 x 7 0.033 and 0.036, the copy
+# 0.002; contiguous 0.118 either way. cuDNN's convolution and a kernel behind it take 0.139, 0.073 and 0.046, and 0.2 to
+# 0.6 s at the first call of each size.
+STENCIL_TURNED = 1 << 22
 UNFOLDED_SIDE = 16  # points of a window along each side up to which a kernel copies windows
 # Blocks of a window that a CPU's kernel joins, and of one with blocks of so many elements; measured on AVX-512, in
 # eager's speed: 400 elements every 160 (5 of 80) 0.5 by the library. On a GPU as many as a cat may have, with gradients
@@ -357,8 +363,10 @@ FEWEST_CHANNELS = 4
 # of volumes 0.45 and 0.30. Of volumes 22 of 64 convolutions of 3 x 3 x 3 with 4 to 16 channels have all digits
 # contiguous alone, mostly those that make 32 or 64, of 96 with 24 to 128 none, nor of 144 of 5 x 5 x 5 with 8 and more;
 # of 1 x 1 x 1 one of 144 with 8 and more. What that costs: 16 to 64 of 16 x 24 x 48 x 48 with what follows 1.2 ms and
-# 0.7. Of pictures of 12 to 128 channels 33 of 121 are exact contiguous alone, by no rule that sizes show: 12 of 16
-# of 1 x 1 by steps of two; 48 to 64 channels of 3 x 3 on 64 x 64 points, 2.7 times as long as channels-last.
+# 0.7. For where the library cannot be asked. It is on a GPU: of 786 convolutions 73 of 394 plain ones, 42 of 156
+# transposed ones, 10 of 79 in groups and 3 of 78 of volumes are exact contiguous alone, by no rule that sizes show, and
+# 119 and 75 of 394 gradients; kept contiguous they take 1.02 times as long in the geometric mean, those in groups 4
+# times (gradients 2.6), of depthwise ones neither layout rounds.
 EXACT_CHANNELS = 9, 17
 # Channels from which on windows with holes, by steps of one, are convolved channels-last on a GPU. H100, float32 of
 # 64 x 64 and 128 x 128 pictures, channels-last of contiguous, 16, 32, 64, 128 and 256 channels: 3 x 3 0.66, 0.54, 0.50,

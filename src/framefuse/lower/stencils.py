@@ -6,15 +6,21 @@ import itertools
 import math
 from dataclasses import dataclass
 
+import torch
+
 from framefuse.ir import costs
 from framefuse.ir.builder import ONE, ZERO, Shape
-from framefuse.ir.dtypes import BY_NAME, FLOAT32
-from framefuse.ir.graph import Node
+from framefuse.ir.dtypes import BY_NAME
+from framefuse.ir.graph import Arg, Attributes, Node
 from framefuse.ir.numbers import expr
+from framefuse.ir.strides import dense_strides
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering, in_memory
 
 FLOATS = ("float32", "bfloat16", "float16")
+# Dtypes of pictures. In bfloat16 EfficientNet-b0 of 64 pictures takes 3.06 ms by the library and 3.78 so (H100), in
+# float32 4.33 and 4.43, of one picture 3.18 and 2.16; MobileNetV2 of 64 3.09 and 2.86.
+PICTURES = ("float32",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,7 @@ def stencil(lo: Lowering, input: Node, weight: Node, bias: Value, how: Steps, gr
     rank, target = len(how.counts), lo.targets(input.device)
     if rank > len(costs.STENCIL_POINTS) or target is None or not target.tiles or lo.exact or lo.differentiable:
         return None
-    if rank > 1 and (input.dtype is not FLOAT32 or not in_memory(input)):  # computed, it is so again for each point
+    if rank > 1 and (input.dtype.name not in PICTURES or (groups == 1 and not in_memory(input))):
         return None
     given = [input, weight, *([bias] if isinstance(bias, Node) else [])]
     if input.dtype.name not in FLOATS or any(node.dtype is not input.dtype for node in given):
@@ -54,16 +60,33 @@ def stencil(lo: Lowering, input: Node, weight: Node, bias: Value, how: Steps, gr
     source = lo.cast(_for_each(lo, around, rank, made // groups), wide)
     ones, single = [1] * len(lead), (expr(made), *[ONE] * rank)
     shape, total = (*source.shape[: len(lead)], *how.counts), None
+    axes = (*range(2, rank + 2), 1, 0)
+    if target.library and math.prod(points) > 1 and math.prod(map(lo.size, shape)) > costs.STENCIL_TURNED:
+        turned = _turned(lo, weight, axes)
+    else:
+        turned = lo.permute(weight, axes)
     for place in itertools.product(*map(range, points)):
         starts = [at * hole for at, hole in zip(place, how.hole, strict=True)]
         seen = lo.slice(source, (*lead, *starts), (*ones, *how.step), shape)
-        own = lo.slice(weight, (ZERO, ZERO, *place), [1] * (rank + 2), (expr(made), ONE, *single[1:]))
+        own = lo.slice(turned, (*place, ZERO, ZERO), [1] * (rank + 2), (*[ONE] * (rank + 1), expr(made)))
         term = lo.compute(lambda a, b: a * b, seen, lo.cast(lo.reshape(own, single), wide))
         total = term if total is None else lo.compute(lambda a, b: a + b, total, term)
     assert total is not None
     if isinstance(bias, Node):
         total = lo.compute(lambda a, b: a + b, total, lo.cast(lo.reshape(bias, single), wide))
     return lo.cast(total, input.dtype)
+
+
+def _turned(lo: Lowering, weight: Node, axes: tuple[int, ...]) -> Node:
+    """The windows, point by point with all channels of each side by side, in memory of their own."""
+    shape = tuple(weight.shape[axis] for axis in axes)
+    attrs: Attributes = (
+        ("target", torch.permute_copy), ("name", "permute_copy"), ("args", (Arg(0), axes)), ("kwargs", {}),
+        ("random", False), ("orders", (None,)), ("views", ()),
+    )  # fmt: skip
+    call = lo.opaque("library", (weight,), attrs, weight.dtype, (), None, weight.device)
+    strides = dense_strides(shape, range(len(shape)))
+    return lo.opaque("result", (call,), (("path", ()),), weight.dtype, shape, strides, weight.device)
 
 
 def _for_each(lo: Lowering, node: Node, rank: int, windows: int) -> Node:
