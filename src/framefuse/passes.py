@@ -96,7 +96,7 @@ def register_pass(
         UserError: an unknown stage or place, a taken name. A pass that raises, or gives a graph that does not fit,
             raises it from the call that is being compiled.
     """
-    stages = _registered().STAGES
+    stages = _in_force().STAGES
     if stage not in stages:
         raise UserError(f"unknown stage {stage!r}. Choose one of: {', '.join(stages)}")
     if not callable(function):
@@ -141,7 +141,7 @@ def replace(
     record: Callable[..., list[Exchange]] = importlib.import_module("framefuse.driver.patterns").exchanges
     if check:
         _compare(pattern, replacement, example_inputs)
-    with _registered().suspended():
+    with _in_force().suspended():
         exchanges = record(pattern, replacement, tuple(example_inputs))
     handle = Registered()
 
@@ -196,8 +196,12 @@ def _add(
 
 
 def _registered() -> ModuleType:
-    """The passes in force."""
+    """What registers passes."""
     return importlib.import_module("framefuse.ir.registered")
+
+
+def _in_force() -> ModuleType:
+    return importlib.import_module("framefuse.ir.passes_in_force")
 
 
 def _compare(pattern: Function, replacement: Function, inputs: Sequence[Any]) -> None:

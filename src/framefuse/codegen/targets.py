@@ -14,9 +14,10 @@ import torch
 from framefuse.codegen import llvm, triton
 from framefuse.codegen.specialisation import Begun, Choice, Compile, Hints, Place, Specialisation, at_once
 from framefuse.codegen.triton.target import machine
-from framefuse.ir.code import DeviceCode, KernelCode, LaunchedCode, NativeCode, PythonCode
+from framefuse.ir.code import DeviceCode, KernelCode, LaunchedCode, PythonCode
 from framefuse.ir.loops import Kernel
 from framefuse.ir.loops.print import kernel_text
+from framefuse.ir.native_code import NativeCode
 from framefuse.ir.target import CPU, Target, Targets, type_of
 
 OLDEST = (7, 0)

@@ -11,7 +11,7 @@ import torch.fx
 
 from framefuse.driver.graph_as_trace import trace_of
 from framefuse.errors import Stop, UserError, kind_of
-from framefuse.ir import registered
+from framefuse.ir import passes_in_force, registered
 from framefuse.ir.custom_calls import CustomCall
 from framefuse.ir.passes import Step
 from framefuse.ir.trace import Trace
@@ -30,7 +30,7 @@ def with_captured_passes(
     recorded, for the placeholders of its graph. A trace without an FX form, and one with calls of the user's own
     autograd functions, whose code no second run is to repeat, is left as it is.
     """
-    rows = registered.passes_of(STAGE)
+    rows = passes_in_force.passes_of(STAGE)
     if not rows or not trace.calls or any(isinstance(call.target, CustomCall) for call in trace.calls):
         return trace, ()
     try:

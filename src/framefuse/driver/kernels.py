@@ -18,11 +18,12 @@ from framefuse.driver.measuring import Measuring
 from framefuse.driver.tuning import Tuner
 from framefuse.driver.variants import compiled_together
 from framefuse.ir.code import KernelCode
+from framefuse.ir.compiled import Chosen
 from framefuse.ir.graph import Graph
 from framefuse.ir.loops.key import key_of
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.schedule import Offer, RunKernel, Schedule
-from framefuse.ir.tuning import Chosen, Tuning
+from framefuse.ir.tuning import Tuning
 from framefuse.options import Options
 from framefuse.runtime.trial import Trial
 

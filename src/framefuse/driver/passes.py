@@ -21,29 +21,23 @@ from framefuse.driver.programs import Program, program
 from framefuse.errors import Stop, UserError
 from framefuse.explain.files import publish
 from framefuse.guards.program import build
-from framefuse.ir import registered, whole_kernels
-from framefuse.ir.code import LaunchedCode
-from framefuse.ir.comparisons import Relation
-from framefuse.ir.compiled import GraphCode
-from framefuse.ir.derivative import Halves
+from framefuse.ir import passes_in_force, whole_kernels
+from framefuse.ir.compiled import Chosen, GraphCode
 from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.graph import Graph
 from framefuse.ir.guards import Guards, KeptGuards
 from framefuse.ir.late_imports import later
-from framefuse.ir.numbers import expr
-from framefuse.ir.passes import Step
+from framefuse.ir.native_code import NativeCode
 from framefuse.ir.plan import Plan
 from framefuse.ir.schedule import RunKernel, Schedule
 from framefuse.ir.stops import reason
 from framefuse.ir.trace import Build, Call, Trace, refs
-from framefuse.ir.tuning import Chosen, total
 from framefuse.ir.values import Arguments, Function, FxBackend, Value
 from framefuse.options import Options
 from framefuse.runtime.assemble import assemble
 from framefuse.runtime.compilation import Compilation, Rewritten
 from framefuse.runtime.derivative import Derivative
 from framefuse.runtime.float_inputs import with_tensors
-from framefuse.runtime.fx_graph import Captured, backend_plan, fx_graph, telling
 from framefuse.runtime.recorded_call import Product
 
 if TYPE_CHECKING:
@@ -60,11 +54,17 @@ if TYPE_CHECKING:
     from framefuse.driver.fixed_inputs import fixed_inputs
     from framefuse.driver.kernels import choose_products, compile_kernels, prepare
     from framefuse.driver.known_digits import asked
+    from framefuse.driver.position_limits import limits as position_limits
     from framefuse.fuse import fuse
     from framefuse.ir.derivations import counter_beside
+    from framefuse.ir.derivative import Halves
+    from framefuse.ir.passes import Step
+    from framefuse.ir.registered import changed as changed_by_users
+    from framefuse.ir.tuning import total
     from framefuse.ir.verify import verify
     from framefuse.lower import lower
     from framefuse.runtime.captures import with_region
+    from framefuse.runtime.fx_graph import Captured, backend_plan, fx_graph, telling
     from framefuse.runtime.kept_values import keeping
 else:  # a call that an earlier process kept needs none of them
     cut_in_halves = later("framefuse.autodiff", "halves")
@@ -93,8 +93,13 @@ else:  # a call that an earlier process kept needs none of them
     lower = later("framefuse.lower", "lower")
     with_region = later("framefuse.runtime.captures", "with_region")
     keeping = later("framefuse.runtime.kept_values", "keeping")
+    position_limits = later("framefuse.driver.position_limits", "limits")
+    changed_by_users = later("framefuse.ir.registered", "changed")
+    total = later("framefuse.ir.tuning", "total")
+    backend_plan = later("framefuse.runtime.fx_graph", "backend_plan")
+    fx_graph = later("framefuse.runtime.fx_graph", "fx_graph")
+    telling = later("framefuse.runtime.fx_graph", "telling")
 
-POSITIONS = 2**31 - 2**20  # below it the kernels of a GPU count positions in 32 bits
 logger = logging.getLogger("framefuse")
 _warned: set[str] = set()  # why graphs of this process run on ATen
 
@@ -137,7 +142,7 @@ def _run(
 ) -> tuple[dict[str, float], Program | None]:
     seconds: dict[str, float] = {}
     start = time.perf_counter()
-    if registered.passes_of("captured") and stages.bound is not None:
+    if passes_in_force.passes_of("captured") and stages.bound is not None:
         _rewrite_trace(stages, options)
         seconds["capture"] = time.perf_counter() - start
         start = time.perf_counter()
@@ -212,9 +217,9 @@ def _by_users(stage: str, place: str, within: str) -> tuple[Pass, ...]:
     """
 
     def changed(graph: Graph, rewritten: Rewritten | None, options: Options) -> Rewritten | None:
-        if not registered.passes_of(stage):
+        if not passes_in_force.passes_of(stage):
             return rewritten
-        result, steps = registered.changed(
+        result, steps = changed_by_users(
             stage, graph, compile_graph, dump=bool(options.report), check=options.check
         )
         return Rewritten(stage, result, (*(rewritten.steps if rewritten is not None else ()), *steps))
@@ -233,13 +238,13 @@ def _halves(lowered: Graph, trace: Trace, options: Options) -> Halves | None:
     steps: list[Step] = []
 
     def change(graph: Graph) -> Graph:
-        result, done = registered.changed(
+        result, done = changed_by_users(
             "joint", graph, compile_graph, dump=bool(options.report), check=options.check
         )
         steps.extend(done)
         return result
 
-    joint = change if registered.passes_of("joint") else None
+    joint = change if passes_in_force.passes_of("joint") else None
     around = unwritten(lowered, trace), holders(lowered, trace)
     found = cut_in_halves(lowered, *around, joint, carried(lowered, trace))
     return replace(found, steps=tuple(steps)) if options.report else found
@@ -346,27 +351,9 @@ def _codegen(planned: Schedule, graph: Graph, chosen: Chosen, options: Options) 
 
 
 def _assume(trace: Trace, graph: Graph, code: GraphCode, options: Options) -> Assumptions:
-    return trace.assumptions.with_relations((*graph.relations, *_limits(code)), graph.values)
-
-
-def _limits(code: GraphCode) -> tuple[Relation, ...]:
-    """What must hold of sizes where kernels count positions in 32 bits."""
-    limits: dict[Relation, None] = {}
-    named = {symbol: values[0] for symbol, values in code.schedule.largest if len(values) == 1}
-    for index, compiled in code.kernels.items():
-        item = code.schedule.items[index]
-        if not isinstance(item, RunKernel) or not isinstance(compiled, LaunchedCode):
-            continue
-        sizes = {symbol: size.substitute(named) for symbol, size in item.sizes.items()}
-        if all(size.constant is not None for size in sizes.values()):
-            continue  # the code was chosen by them
-        for limit in compiled.code.limits:
-            last = limit.substitute(sizes)
-            if last.constant is not None:
-                continue  # the code was chosen by it
-            limits[Relation("<", last, expr(POSITIONS), "positions of 32 bits")] = None
-            limits[Relation("<=", expr(0), last, "positions of 32 bits")] = None
-    return tuple(limits)
+    native = all(isinstance(compiled, NativeCode) for compiled in code.kernels.values())
+    limits = () if native else position_limits(code)
+    return trace.assumptions.with_relations((*graph.relations, *limits), graph.values)
 
 
 def _guards(
@@ -401,7 +388,7 @@ def _derivatives(
         plan = _native.PlanProgram(stages.plan)
         return _native.Compiled(_native.GuardSet(stages.guards.program), plan), product
 
-    alone = options.fullgraph or options.verify or any(map(registered.passes_of, registered.STAGES))
+    alone = options.fullgraph or options.verify or any(map(passes_in_force.passes_of, passes_in_force.STAGES))
     patience = None if alone or not keeps_by(case_passes) else options.patience
     return places_in_autograd(
         halves, trace, key, compile, lambda error: report_bug(error, trace.line, options, latest), patience

@@ -7,7 +7,7 @@ from dataclasses import replace
 from framefuse import _native
 from framefuse.driver import behind
 from framefuse.driver.kernels import compile_kernel
-from framefuse.ir.code import NativeCode
+from framefuse.ir.native_code import NativeCode
 from framefuse.ir.schedule import RunKernel
 from framefuse.options import Options
 from framefuse.runtime.compilation import Compilation

@@ -13,7 +13,6 @@ import torch
 
 from framefuse import _native
 from framefuse.capture.entry import Segment
-from framefuse.capture.program.sharded_optimizers import LocalStep
 from framefuse.driver import behind, own_backwards
 from framefuse.driver.ambient import as_recorded
 from framefuse.driver.calls import Call, call_of
@@ -26,9 +25,9 @@ from framefuse.explain.files import publish
 from framefuse.guards.changes import moving
 from framefuse.guards.missed import missed
 from framefuse.guards.versions import Versions, unchanged, versions
-from framefuse.ir import registered, whole_kernels
+from framefuse.ir import passes_in_force, whole_kernels
 from framefuse.ir.collector import collector_paused, made_to_last
-from framefuse.ir.custom_calls import CustomBackward
+from framefuse.ir.custom_runs import COMPILING
 from framefuse.ir.elements import EITHER, branch_of
 from framefuse.ir.facts import Source
 from framefuse.ir.late_imports import later
@@ -74,8 +73,7 @@ def through(backend: FxBackend) -> Compiler:
 def compiler(passes: tuple[Pass, ...]) -> Compiler:
     """What records calls and compiles their traces by ``passes``."""
     connect()
-    CustomBackward.run = staticmethod(_own_backward)
-    LocalStep.compile = staticmethod(_own_step)
+    COMPILING.update(backward=_own_backward, step=_own_step)
     check_order(passes, frozenset(("trace", "bound", "rewritten", "kept", "key")))
     return _Compiler(passes)
 
@@ -260,7 +258,7 @@ class _Tree:
         options, state = self.state.options, self.state
         if options.patience is None or options.fullgraph or options.verify or not keeps_by(self.passes):
             return False
-        if state.together or any(map(registered.passes_of, registered.STAGES)):
+        if state.together or any(map(passes_in_force.passes_of, passes_in_force.STAGES)):
             return False
         known = versions(segment.trace.assumptions for segment in segments)
         if known is None:

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from framefuse.ir.code import KernelCode, LaunchedCode
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.schedule import RunKernel
-from framefuse.runtime.item_steps import launch_fits
+from framefuse.runtime.device_steps import launch_fits
 
 Variant = tuple[int, int]  # the driver's handle of a function, and its bytes of shared memory
 

@@ -13,16 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from framefuse.errors import Reason
-from framefuse.ir.code import KernelCode
 from framefuse.ir.late_imports import later
-from framefuse.ir.loops import Kernel
-from framefuse.ir.loops.key import key_of
-from framefuse.ir.loops.print import kernel_text
-from framefuse.ir.passes import Step
-from framefuse.ir.plan_printer import plan_text
-from framefuse.ir.printer import graph_text
 from framefuse.ir.schedule import RunKernel
-from framefuse.ir.trace_printer import trace_text
 from framefuse.ir.values import Function
 from framefuse.options import Options
 from framefuse.runtime.compilation import Compilation
@@ -30,7 +22,20 @@ from framefuse.runtime.recorded_call import Product
 
 if TYPE_CHECKING:
     from framefuse.codegen.targets import code_file
+    from framefuse.ir.code import KernelCode
+    from framefuse.ir.loops import Kernel
+    from framefuse.ir.loops.key import key_of
+    from framefuse.ir.loops.print import kernel_text
+    from framefuse.ir.passes import Step
+    from framefuse.ir.plan_printer import plan_text
+    from framefuse.ir.printer import graph_text
+    from framefuse.ir.trace_printer import trace_text
 else:
+    key_of = later("framefuse.ir.loops.key", "key_of")
+    kernel_text = later("framefuse.ir.loops.print", "kernel_text")
+    plan_text = later("framefuse.ir.plan_printer", "plan_text")
+    graph_text = later("framefuse.ir.printer", "graph_text")
+    trace_text = later("framefuse.ir.trace_printer", "trace_text")
     code_file = later("framefuse.codegen.targets", "code_file")
 
 logger = logging.getLogger("framefuse")

@@ -6,27 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from framefuse.ir.native_code import NativeCode
 from framefuse.ir.numbers import Expr
 
 # (tensors, numbers, extent) to 0, or 1 where a check of the kernel failed.
 Run = Callable[[Sequence[Any], Sequence[Any], int], int]
-
-
-@dataclass(frozen=True, slots=True)
-class NativeCode:
-    """Machine code of one kernel: ``int64_t kernel(char **buffers, const int64_t *numbers, int64_t begin, end)``.
-
-    The code at ``address`` lives as long as ``keep``. ``seconds`` by step (emit, parse, generate, load) are those of
-    the call that gave it: an equal kernel compiled before takes none. ``size`` is that of the object code in bytes.
-    ``quick`` code was compiled in a hurry: better code for the same kernel can be had.
-    """
-
-    name: str
-    address: int
-    seconds: Mapping[str, float]
-    size: int
-    keep: object
-    quick: bool = False
 
 
 @dataclass(frozen=True, slots=True)

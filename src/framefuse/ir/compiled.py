@@ -1,13 +1,16 @@
-"""The code of a whole graph: the schedule that it was made for, that of each kernel, and what measuring gave."""
+"""The code of a whole graph: which products are kernels, the schedule, the code of each kernel, what measuring gave."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from framefuse.ir.code import KernelCode
 from framefuse.ir.schedule import Schedule
-from framefuse.ir.tuning import Tuning
+
+if TYPE_CHECKING:
+    from framefuse.ir.code import KernelCode
+    from framefuse.ir.tuning import Tuning
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +22,14 @@ class GraphCode:
     schedule: Schedule
     kernels: Mapping[int, KernelCode] = field(default_factory=dict)
     tuning: Tuning | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The names of the offers of ``products`` that are faster as kernels of ours, what measuring them gave (None: there
+    was nothing to measure), and what keeps their code.
+    """
+
+    products: frozenset[tuple[int, bool]] = frozenset()
+    tuning: Tuning | None = None
+    keep: Mapping[Hashable, KernelCode] = field(default_factory=dict)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch.autograd.function import FunctionCtx
 
+from framefuse.ir.custom_runs import RUN, compiled
 from framefuse.ir.graph import Node
 from framefuse.ir.values import Value
 
@@ -18,16 +18,6 @@ Form = tuple[Sequence[int], torch.dtype, torch.device]
 
 
 TWICE = "trying to differentiate twice a function that was marked with @once_differentiable"
-
-
-class _Run(threading.local):
-    """Which backwards of users ran in a walk of this thread, and for which arguments they gave None."""
-
-    def __init__(self) -> None:
-        self.calls: list[Ran] | None = None
-
-
-RUN = _Run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +107,6 @@ class CustomBackward:
     wanted: tuple[int, ...]
     whole: ClassVar[bool] = True  # it may do anything: nobody repeats it
     commits: ClassVar[bool] = True  # nor where it raises
-    # What is called in place of the user's backward: the driver compiles it.
-    run: ClassVar[Callable[[Callable[..., Value]], Callable[..., Value]]] = staticmethod(lambda backward: backward)
 
     def __call__(
         self, given: Sequence[Value], leaves: Sequence[Value], arguments: Sequence[Form]
@@ -126,7 +114,7 @@ class CustomBackward:
         call = self.call
         grads = [torch.zeros(part[0], dtype=part[1], device=part[2]) if type(part) is tuple else part for part in given]
         ctx = Context(call, leaves)
-        value: Any = CustomBackward.run(backward_of(call.function))(ctx, *grads)
+        value: Any = compiled("backward", backward_of(call.function))(ctx, *grads)
         gradients = value if isinstance(value, tuple) else (value,)
         self._check(gradients)
         if RUN.calls is not None:

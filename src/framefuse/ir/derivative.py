@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, Symbol
-from framefuse.ir.passes import Step
+
+if TYPE_CHECKING:
+    from framefuse.ir.passes import Step
 
 
 @dataclass(frozen=True, slots=True)

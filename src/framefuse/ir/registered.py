@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 
 import torch
@@ -12,12 +11,11 @@ import torch
 from framefuse.errors import CompilerBug, Stop, UserError, kind_of
 from framefuse.ir.graph import Graph
 from framefuse.ir.passes import Pass, Stage, Step, placed, run
+from framefuse.ir.passes_in_force import PASSES, WITHIN, passes_of
 from framefuse.ir.printer import graph_text
 from framefuse.ir.values import Value
 from framefuse.ir.verify import verify
 
-# The graphs that users' passes change, in the order in which they are made of a call.
-STAGES = ("captured", "lowered", "joint", "forward", "backward")
 Reference = Callable[[Graph], Callable[..., object]]
 MOVES = 8.0  # times how far results move with one rounding of what comes in: what two graphs may differ by
 
@@ -30,27 +28,6 @@ class UserPass(Pass):
 
     check: bool = True
     version: str | None = None
-
-
-_passes: dict[str, tuple[UserPass, ...]] = dict.fromkeys(STAGES, ())
-_within: ContextVar[tuple[UserPass, ...]] = ContextVar("within", default=())
-_suspended: ContextVar[bool] = ContextVar("suspended", default=False)
-
-
-def passes_of(stage: str) -> tuple[UserPass, ...]:
-    """The passes of a stage in order, those of this context last."""
-    return () if _suspended.get() else (*_passes[stage], *(row for row in _within.get() if row.stage == stage))
-
-
-def key() -> tuple[str, ...] | None:
-    """What tells the passes in force from others in the keys of kept programs; None where nothing does."""
-    found: list[str] = []
-    for stage in STAGES:
-        for row in passes_of(stage):
-            if row.version is None:
-                return None
-            found += (stage, row.name, row.version)
-    return tuple(found)
 
 
 def add(
@@ -66,35 +43,25 @@ def add(
     """Takes one more pass; raises ValueError for a name that is taken, and a place that is not there."""
     run = _called if stage == "captured" else _checked
     row = UserPass(name, stage, lambda graph, setting: run(name, change, graph), check, version)
-    rows = placed(_passes[stage], row, before=before, after=after)
-    _passes[stage] = tuple(each for each in rows if isinstance(each, UserPass))
+    rows = placed(PASSES[stage], row, before=before, after=after)
+    PASSES[stage] = tuple(each for each in rows if isinstance(each, UserPass))
     return row
 
 
 def remove(row: UserPass) -> None:
     """Takes the pass out; nothing happens where it is out already."""
-    _passes[row.stage] = tuple(each for each in _passes[row.stage] if each is not row)
+    PASSES[row.stage] = tuple(each for each in PASSES[row.stage] if each is not row)
 
 
 @contextmanager
 def within(stage: str, name: str, change: Callable[[Graph], Graph]) -> Iterator[None]:
     """While it lasts what this thread compiles is changed by one more pass, which is framefuse's own."""
     row = UserPass(name, stage, lambda graph, setting: change(graph), check=False)
-    token = _within.set((*_within.get(), row))
+    token = WITHIN.set((*WITHIN.get(), row))
     try:
         yield
     finally:
-        _within.reset(token)
-
-
-@contextmanager
-def suspended() -> Iterator[None]:
-    """While it lasts nothing that this thread compiles is changed: for what patterns are recorded from."""
-    token = _suspended.set(True)
-    try:
-        yield
-    finally:
-        _suspended.reset(token)
+        WITHIN.reset(token)
 
 
 def changed(

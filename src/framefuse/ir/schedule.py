@@ -5,13 +5,16 @@ expressions.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from framefuse.ir.dtypes import DType
 from framefuse.ir.graph import Graph, Node
-from framefuse.ir.loops import Kernel
 from framefuse.ir.numbers import Expr, Real, Symbol
-from framefuse.ir.passes import Step
 from framefuse.ir.source import Line
+
+if TYPE_CHECKING:
+    from framefuse.ir.loops import Kernel
+    from framefuse.ir.passes import Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,9 @@
-"""What measuring the candidates of kernels gave: for a kernel, for a graph, and for products that are chosen first."""
+"""What measuring the candidates of kernels gave: for a kernel, and for a graph."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
-
-from framefuse.ir.code import KernelCode
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +35,6 @@ class Tuning:
     seconds: float = 0.0
     compiling: float = 0.0
     scratch: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """The names of the offers of ``products`` that are faster as kernels of ours, what measuring them gave (None: there
-    was nothing to measure), and what keeps their code.
-    """
-
-    products: frozenset[tuple[int, bool]] = frozenset()
-    tuning: Tuning | None = None
-    keep: Mapping[Hashable, KernelCode] = field(default_factory=dict)
 
 
 def total(tunings: Iterable[Tuning]) -> Tuning:

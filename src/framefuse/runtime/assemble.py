@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from framefuse.ir.code import KernelCode
 from framefuse.ir.facts import Source
+from framefuse.ir.late_imports import later
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.plan import NumbersStep, Plan, Template
 from framefuse.ir.schedule import Item, RunCall, Schedule
@@ -17,7 +18,12 @@ from framefuse.runtime.derivative import Derivative
 from framefuse.runtime.item_steps import Items
 from framefuse.runtime.labels import Labels
 from framefuse.runtime.plan_steps import Steps
-from framefuse.runtime.random_generators import kept_generators
+
+if TYPE_CHECKING:
+    from framefuse.ir.code import KernelCode
+    from framefuse.runtime.random_generators import kept_generators
+else:  # few programs draw
+    kept_generators = later("framefuse.runtime.random_generators", "kept_generators")
 
 
 def assemble(
@@ -78,5 +84,7 @@ def assemble(
 
 
 def _generators(schedule: Schedule, register_of: Mapping[Source, int]) -> Iterator[Template]:
+    if not any(isinstance(item, RunCall) and item.node.attr("random") for item in schedule.items):
+        return
     for generator in kept_generators(schedule):
         yield ("register", register_of[generator]) if isinstance(generator, Source) else ("const", generator)

@@ -5,11 +5,11 @@ of eager's own are made that want real tensors.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
 from framefuse import _native
-from framefuse.ir.derivative import Saved
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Source
 from framefuse.ir.graph import Late, Node
@@ -21,6 +21,9 @@ from framefuse.runtime.histories import views_behind
 from framefuse.runtime.plan_steps import Steps
 from framefuse.runtime.templates import RunTime, argument_template, result_template
 from framefuse.runtime.written_inputs import as_it_came, copier, copy_uncounted, refuse_unwritable, uncounted
+
+if TYPE_CHECKING:
+    from framefuse.ir.derivative import Saved
 
 
 def _was_written(node: Node) -> bool:

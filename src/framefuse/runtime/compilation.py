@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
 
 from framefuse.ir.compiled import GraphCode
-from framefuse.ir.derivative import Halves
 from framefuse.ir.facts import Assumptions
 from framefuse.ir.graph import Graph
 from framefuse.ir.guards import Guards, KeptGuards
-from framefuse.ir.passes import Step
 from framefuse.ir.plan import Plan
 from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul, Schedule
 from framefuse.ir.trace import Trace
-from framefuse.ir.tuning import Chosen
 from framefuse.ir.values import Arguments, Function
 from framefuse.runtime.derivative import Derivative
-from framefuse.runtime.fx_graph import Captured
+
+if TYPE_CHECKING:
+    from framefuse.ir.compiled import Chosen
+    from framefuse.ir.derivative import Halves
+    from framefuse.ir.passes import Step
+    from framefuse.runtime.fx_graph import Captured
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)

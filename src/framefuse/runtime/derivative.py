@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
 from framefuse import _native
 from framefuse.errors import Reason
-from framefuse.ir.custom_calls import RUN, Ran
-from framefuse.ir.derivative import Piece
+from framefuse.ir.custom_runs import RUN
 from framefuse.ir.plain import is_batched, plain
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
 from framefuse.ir.values import Arguments, Keywords, Value
 from framefuse.runtime.recorded_call import Pending, Product
+
+if TYPE_CHECKING:
+    from framefuse.ir.custom_calls import Ran
+    from framefuse.ir.derivative import Piece
 
 Verdict = tuple[tuple[int, ...], int, tuple[int, ...]]  # what to check, what is gone then, saved values to drop
 Form = tuple[tuple[int, ...], tuple[int, ...], bool]  # recorded sizes of an input and of a view, which has a node

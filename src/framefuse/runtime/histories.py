@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from framefuse.ir.derivative import Piece
 from framefuse.ir.graph import Graph
 from framefuse.ir.trace import refs
 from framefuse.runtime.derivative import Derivative
+
+if TYPE_CHECKING:
+    from framefuse.ir.derivative import Piece
 
 
 def views_behind(graph: Graph, inputs: int, derivatives: Sequence[Derivative]) -> Sequence[Derivative]:

@@ -1,24 +1,24 @@
-"""Turns the items of a schedule into steps of a plan: kernels, launches, products and calls of a library."""
+"""Turns the items of a schedule into steps of a plan: kernels, products and calls of a library."""
 
 from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from framefuse import _native
-from framefuse.ir.code import DeviceCode, KernelCode, LaunchedCode, PythonCode, Run
 from framefuse.ir.facts import Source
 from framefuse.ir.graph import Arg, Node
+from framefuse.ir.late_imports import later
+from framefuse.ir.native_code import NativeCode
 from framefuse.ir.numbers import Expr
 from framefuse.ir.plan import (
     AllocStep,
     CallStep,
     KernelStep,
-    LaunchStep,
     MatmulStep,
     ReleaseStep,
     Step,
@@ -38,24 +38,16 @@ from framefuse.ir.values import Function, Value
 from framefuse.runtime.plan_steps import Steps
 from framefuse.runtime.templates import RunTime, argument_template
 
+if TYPE_CHECKING:
+    from framefuse.ir.code import KernelCode
+    from framefuse.runtime.device_steps import step_of
+else:  # most programs have kernels of this CPU alone
+    step_of = later("framefuse.runtime.device_steps", "step_of")
+
 WORTH_DROPPING = 1 << 12  # bytes: a smaller tensor lives to the end of the call
 SPECIAL_TARGETS: dict[str, Function] = {"setitem": operator.setitem, "getitem": operator.getitem}
 
 Outs = tuple[tuple[tuple[int, ...], int], ...]
-
-
-def launch_extent(item: RunKernel, code: DeviceCode) -> Expr:
-    """The extent of a launch of a kernel's ``code``: of its parallel axis, or the programs that the code asks for."""
-    if code.programs is None:
-        return item.extent
-    programs: Expr = code.programs.substitute(item.sizes)
-    return programs
-
-
-def launch_fits(item: RunKernel, code: DeviceCode) -> Iterator[tuple[Expr, tuple[int, int, int]]]:
-    """What a launch of a kernel's ``code`` asks of the graph's numbers: a value, (multiple, low, high)."""
-    for fit in code.fits:
-        yield fit.value.substitute(item.sizes), (fit.multiple, fit.low, fit.high)
 
 
 def writes_itself(target: Value) -> bool:
@@ -64,17 +56,6 @@ def writes_itself(target: Value) -> bool:
     name = getattr(inside, "__name__", "")
     method = isinstance(inside, types.MethodDescriptorType) and name.endswith("_") and not name.startswith("_")
     return method and getattr(target, "places", ()) == (0,)
-
-
-@dataclass(frozen=True, slots=True)
-class ByPython:
-    """A kernel that Python runs; raises RuntimeError where a check fails, so that the call runs eagerly."""
-
-    run: Run
-
-    def __call__(self, tensors: Sequence[torch.Tensor], numbers: Sequence[int | float], extent: int) -> None:
-        if self.run(tensors, numbers, extent):
-            raise RuntimeError("a check failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +104,8 @@ class Items:
             raise AssertionError(f"unknown schedule item {type(item).__name__}")
 
     def _kernel(self, item: RunKernel, compiled: KernelCode) -> Step:
-        if isinstance(compiled, LaunchedCode):
-            return self._launch(item, compiled)
-        if isinstance(compiled, PythonCode):
-            return self._by_python(item, compiled)
+        if not isinstance(compiled, NativeCode):
+            return step_of(item, compiled, self.steps)
         return KernelStep(
             name=item.kernel.title,
             address=compiled.address,
@@ -137,37 +116,6 @@ class Items:
             parallel=item.parallel,
             keep=compiled.keep,
         )
-
-    def _launch(self, item: RunKernel, compiled: LaunchedCode) -> LaunchStep:
-        """A kernel that a driver launches."""
-        code = compiled.code
-        return LaunchStep(
-            name=code.name,
-            function=code.function,
-            variant=compiled.variant,
-            arguments=tuple(self._argument(item, kind, place) for kind, place in code.arguments),
-            extent=self.steps.numbers.slot_of(launch_extent(item, code)),
-            blocks=code.blocks,
-            threads=compiled.threads,
-            shared=code.shared,
-            device=int(item.device.partition(":")[2] or 0),
-            keep=code.keep,
-            fits=tuple((self.steps.numbers.slot_of(value), *bounds) for value, bounds in launch_fits(item, code)),
-        )
-
-    def _argument(self, item: RunKernel, kind: str, place: int) -> tuple[str, int]:
-        if kind == "pointer":
-            return kind, self.steps.slot(item.buffers[place])
-        return kind, self.steps.numbers.slot_of(item.numbers[place])
-
-    def _by_python(self, item: RunKernel, compiled: PythonCode) -> CallStep:
-        """A kernel that Python runs, as a call on the memory that it reads and writes."""
-        buffers = tuple(("tensor", self.steps.slot(memory)) for memory in item.buffers)
-        slots = map(self.steps.numbers.slot_of, item.numbers)
-        numbers = tuple(("real" if n.real else "int", slot) for n, slot in zip(item.kernel.numbers, slots, strict=True))
-        extent = self.steps.numbers.slot_of(launch_extent(item, compiled.code))
-        args = (("tuple", *buffers), ("tuple", *numbers), ("int", extent))
-        return CallStep(compiled.code.name, ByPython(compiled.run), args, (), (), inside=True)
 
     def _matmul(self, item: RunMatmul) -> Step:
         batch, m, n, k = self.steps.all_of(item.sizes)

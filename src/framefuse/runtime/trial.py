@@ -18,7 +18,7 @@ from framefuse.ir.loops import Kernel
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.plan import LaunchStep, Plan, Slot
 from framefuse.ir.schedule import Offer, RunKernel, Schedule
-from framefuse.runtime.item_steps import launch_extent
+from framefuse.runtime.device_steps import launch_extent
 
 Run = Callable[[], object]
 SHARE = 4  # scratch memory may take one part in so many of what is free

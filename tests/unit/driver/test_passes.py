@@ -8,11 +8,15 @@ import pytest
 
 from framefuse.driver import passes
 from framefuse.driver.passes import NATIVE, Pass, check_order, run, through_backend
+from framefuse.ir.derivative import Halves
+from framefuse.ir.passes import Step
 from framefuse.options import Options, resolve
 from framefuse.runtime.compilation import Compilation
+from framefuse.runtime.fx_graph import Captured
 
 OTHER = through_backend(lambda module, examples: module)
-FIELDS = get_type_hints(Compilation)
+LATE = {"Captured": Captured, "Halves": Halves, "Step": Step}  # that a call of kept code does not import
+FIELDS = get_type_hints(Compilation, localns=LATE | {"Chosen": passes.Chosen})
 
 
 def fits(given, field):
@@ -21,7 +25,7 @@ def fits(given, field):
 
 
 def hints(step):
-    found = get_type_hints(step.run, vars(passes))
+    found = get_type_hints(step.run, vars(passes) | LATE)
     return [found.get(name) for name in (*inspect.signature(step.run).parameters, "return")]
 
 

@@ -24,6 +24,7 @@ from framefuse.aot.forms import (  # noqa: F401 - each fills the table
     products,
     recurrent_layers,
     resampling,
+    special_functions,
     statistics,
     weight_norms,
     window_columns,

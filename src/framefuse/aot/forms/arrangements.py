@@ -50,6 +50,20 @@ def block_diag(*tensors: Tensor) -> Tensor:
     return torch.cat(rows)
 
 
+@form(torch.nn.utils.rnn.pad_sequence)
+def pad_sequence(
+    sequences: Value, batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
+) -> Tensor:
+    parts = list(sequences)
+    longest = max(part.shape[0] for part in parts)
+    rows = []
+    for part in parts:
+        missing = longest - part.shape[0]
+        around = (missing, 0) if padding_side == "left" else (0, missing)
+        rows.append(F.pad(part, (0, 0) * (part.dim() - 1) + around, value=padding_value))
+    return torch.stack(rows, 0 if batch_first else 1)
+
+
 @form(torch.meshgrid)
 def meshgrid(*tensors: Value, indexing: Value = None) -> tuple[Tensor, ...]:
     parts = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors

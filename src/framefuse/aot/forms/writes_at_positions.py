@@ -84,6 +84,25 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Value) -> Tensor:
     return torch.where(counts.reshape(shape) > 0, filled, input)
 
 
+@form(
+    torch.index_reduce, torch.Tensor.index_reduce, where=lambda given: given["reduce"] in ("mean", "amax", "amin")
+)
+def index_reduce(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:  # fmt: skip
+    return scatter_reduce(input, dim, _along(source, dim, index, source), source, reduce, include_self=include_self)
+
+
+@form(torch.Tensor.put)
+def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """At places of the tensor as one row, which count from either end."""
+    row, place = input.reshape(-1), index.reshape(-1)
+    place = torch.where(place < 0, place + row.shape[0], place)
+    values = source.reshape(-1)
+    written = row.scatter_add(0, place, values) if accumulate else torch.scatter(row, 0, place, values)
+    return written.reshape(input.shape)
+
+
 @form(torch.masked_scatter, torch.Tensor.masked_scatter)
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     input, mask = torch.broadcast_tensors(input, mask)
@@ -116,7 +135,10 @@ def _in_place(name: str) -> Function:
     return write
 
 
-for _name in ("scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_fill", "masked_scatter"):
+for _name in (
+    "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_fill", "index_reduce",
+    "masked_scatter", "put",
+):  # fmt: skip
     form(getattr(torch.Tensor, f"{_name}_"))(_in_place(_name))
 
 

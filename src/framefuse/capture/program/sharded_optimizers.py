@@ -14,6 +14,7 @@ import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from framefuse.ir.classes import PLAIN_TENSORS
+from framefuse.ir.custom_runs import compiled
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
@@ -103,8 +104,6 @@ class LocalStep:
     compiled: Callable[[optim.Optimizer], Value]
     parts: dict[int, _Part]
     gradients: list[Value]
-    # What is called in place of its class's step: the driver compiles it.
-    compile: ClassVar[Callable[[Callable[..., Value]], Callable[..., Value]]] = staticmethod(lambda function: function)
     known: ClassVar[weakref.WeakKeyDictionary[optim.Optimizer, LocalStep]] = weakref.WeakKeyDictionary()
 
     @classmethod
@@ -120,7 +119,7 @@ class LocalStep:
         if own is None:
             twin = copy.copy(optimizer)
             vars(twin).pop("step", None)
-            own = cls.known[optimizer] = cls(twin, cls.compile(type(twin).step), parts, gradients)
+            own = cls.known[optimizer] = cls(twin, compiled("step", type(twin).step), parts, gradients)
         own.parts, own.gradients = parts, gradients
         return own
 

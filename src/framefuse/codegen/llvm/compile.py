@@ -15,16 +15,17 @@ from framefuse.codegen.disk_cache import DiskCache
 from framefuse.codegen.llvm.loading import Code, Object, load, symbol
 from framefuse.codegen.llvm.lock import AFTER_FORK
 from framefuse.errors import CompilerBug
-from framefuse.ir.code import NativeCode
 from framefuse.ir.late_imports import later
-from framefuse.ir.loops import Kernel
-from framefuse.ir.loops.key import key_of
+from framefuse.ir.native_code import NativeCode
 
 if TYPE_CHECKING:
     from framefuse.codegen.llvm.emitter import Module, emit
     from framefuse.codegen.llvm.jit import object_code
     from framefuse.codegen.llvm.target import host
+    from framefuse.ir.loops import Kernel
+    from framefuse.ir.loops.key import key_of
 else:
+    key_of = later("framefuse.ir.loops.key", "key_of")
     host = later("framefuse.codegen.llvm.target", "host")
     object_code = later("framefuse.codegen.llvm.jit", "object_code")
     emit = later("framefuse.codegen.llvm.emitter", "emit")

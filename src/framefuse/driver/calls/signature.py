@@ -14,7 +14,7 @@ from framefuse.capture.recording.state import global_state
 from framefuse.driver.calls.descriptions import code_digest
 from framefuse.driver.programs.fingerprint import fingerprint
 from framefuse.driver.programs.records import VERSION
-from framefuse.ir import registered
+from framefuse.ir import passes_in_force
 from framefuse.ir.marks import DIMENSIONS
 from framefuse.ir.values import Value
 from framefuse.options import Options
@@ -32,7 +32,7 @@ def signature(function: types.FunctionType, bound: Sequence[Value], options: Opt
     code = function.__code__
     parts = (function.__module__, code.co_qualname, code_digest(code), [_argument(each, 0) for each in bound])
     environment = [os.environ.get(name) for name in DEVICES]
-    setting = (repr(options), repr(global_state()), devices(), *(registered.key() or ()))
+    setting = (repr(options), repr(global_state()), devices(), *(passes_in_force.key() or ()))
     key = hashlib.sha256("\0".join((*fingerprint(), *setting)).encode())
     key.update(marshal.dumps((parts, environment), VERSION))
     return key.hexdigest()

@@ -15,11 +15,10 @@ from framefuse.driver.programs.fingerprint import fingerprint, llvm_here
 from framefuse.driver.programs.functions import function, known
 from framefuse.driver.programs.records import read, written
 from framefuse.driver.programs.trace_key import trace_data
-from framefuse.ir import registered
-from framefuse.ir.code import NativeCode
-from framefuse.ir.compiled import GraphCode
+from framefuse.ir import passes_in_force
+from framefuse.ir.compiled import Chosen, GraphCode
+from framefuse.ir.native_code import NativeCode
 from framefuse.ir.schedule import RunKernel, Schedule
-from framefuse.ir.tuning import Chosen
 from framefuse.ir.values import Value
 from framefuse.options import Options
 from framefuse.runtime.compilation import Compilation
@@ -78,7 +77,7 @@ def keeps(options: Options) -> bool:
     """Whether anything is kept under these options."""
     if not options.cache or options.check or options.report or options.log or options.measures:
         return False
-    return options.cpu_target == "llvm" and registered.key() is not None
+    return options.cpu_target == "llvm" and passes_in_force.key() is not None
 
 
 def program(made: Compilation, options: Options) -> Program | None:
@@ -97,7 +96,7 @@ def program(made: Compilation, options: Options) -> Program | None:
     except Exception as error:  # Unstorable, mostly
         logger.debug("%s is not kept: %s: %s", trace.name, type(error).__name__, error)
         return None
-    key = hashlib.sha256("\0".join((*fingerprint(), repr(options), *(registered.key() or ()))).encode())
+    key = hashlib.sha256("\0".join((*fingerprint(), repr(options), *(passes_in_force.key() or ()))).encode())
     key.update(b"\0" + data)
     return Program(key.hexdigest(), strangers)
 

@@ -8,21 +8,21 @@ those of most dataclasses native code makes, which fills their slots. It trusts 
 
 from __future__ import annotations
 
-import functools
 import marshal
 import math
 import operator
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
+from enum import Enum
 from types import EllipsisType, MemberDescriptorType, NoneType
 
 import torch
 
 from framefuse import _native
-from framefuse.driver.programs.storable import CLASSES, IDENTITY, OF_STAGES, class_of
+from framefuse.driver.programs.storable import CLASSES, IDENTITY, class_of
 from framefuse.ir.dtypes import BY_NAME, DType
-from framefuse.ir.loops.nodes import LoopKind
+from framefuse.ir.kernel import Kernel, kept_kernel
 from framefuse.ir.numbers import Expr, Symbol
 from framefuse.ir.values import Value
 
@@ -66,10 +66,30 @@ def _operator(value: Value) -> tuple[str, str, str]:
 
 
 def _class(value: type) -> Row:
-    names = [each.name for each in fields(value) if each.init]
+    if value is Kernel:
+        return Row(_kernel_parts, _kernel, shared=False, how=True)
+    if issubclass(value, Enum):
+        return Row(lambda each: (each.name,), lambda parts: value[parts[0]])
+    parts_of: Value = value
+    names = [each.name for each in fields(parts_of) if each.init]
     read = operator.attrgetter(*names)
     parts = read if len(names) > 1 else lambda found: (read(found),)
-    return Row(parts, value, value not in IDENTITY, _slots(value, names) or True)
+    return Row(parts, value, value.__name__ not in IDENTITY, _slots(value, names) or True)
+
+
+def _kernel_parts(kernel: Kernel) -> tuple[Value, ...]:
+    before, behind = ("title", "buffers", "numbers"), ("extent", "lines", "exact", "product", "ones")
+    body = written(kernel.body, _refused)
+    return *(getattr(kernel, name) for name in before), body, *(getattr(kernel, name) for name in behind)
+
+
+def _kernel(title: str, buffers: Value, numbers: Value, body: bytes, *rest: Value) -> Kernel:
+    """The body stays bytes until somebody wants it, which is nobody where the machine code is there."""
+    return kept_kernel(title, buffers, numbers, lambda: read(body, _refused), *rest)
+
+
+def _refused(value: Value) -> Value:
+    raise Unstorable(f"a body of a kernel with {value!r:.80}")
 
 
 def _slots(value: type, names: Sequence[str]) -> tuple[Value, ...] | None:
@@ -79,10 +99,6 @@ def _slots(value: type, names: Sequence[str]) -> tuple[Value, ...] | None:
     plain = written.__code__.co_filename == "<string>" and not hasattr(value, "__post_init__")
     whole = len(names) == len(fields(value)) and all(type(slot) is MemberDescriptorType for slot in slots)
     return slots if plain and whole and getattr(value, "__new__") is object.__new__ else None  # noqa: B009
-
-
-def _made_late(module: str, name: str, parts: Sequence[Value]) -> Value:
-    return class_of(module, name)(*parts)
 
 
 def _text(value: Value) -> tuple[str]:
@@ -102,24 +118,19 @@ ROWS: dict[type, Row] = {
     torch.memory_format: Row(_text, lambda parts: getattr(torch, parts[0])),
     torch.device: Row(lambda value: (str(value),), lambda parts: torch.device(parts[0])),
     DType: Row(lambda value: (value.name,), lambda parts: BY_NAME[parts[0]]),
-    LoopKind: Row(lambda value: (value.name,), lambda parts: LoopKind[parts[0]]),
     Symbol: Row(lambda value: (value.name,), lambda parts: Symbol(parts[0])),
     Expr: Row(lambda value: (value.terms,), lambda parts: Expr(parts[0])),
     torch._ops.OpOverload: Row(
         _operator, lambda parts: operator.attrgetter(".".join(parts))(torch.ops)
     ),
-    **{value: _class(value) for value in CLASSES},
 }  # fmt: skip
 _NUMBERS = {kind: number for number, kind in enumerate(ROWS)}
-# Rows of classes that are imported when the first object is made of one, or written.
-_LATE = {
-    (module, name): len(ROWS) + number
-    for number, (module, name) in enumerate((module, name) for module, names in OF_STAGES.items() for name in names)
-}
-_MAKERS: tuple[tuple[Callable[..., Value], bool | tuple[Value, ...] | None], ...] = (
-    *((row.make, row.how) for row in ROWS.values()),
-    *((functools.partial(_made_late, *place), None) for place in _LATE),
-)
+# Rows of the classes that are imported when the first object is made of one, or written.
+_PLACES = [(module, name) for module, names in CLASSES.items() for name in names]
+_LATE = {place: len(ROWS) + number for number, place in enumerate(_PLACES)}
+Maker = tuple[Callable[..., Value], bool | tuple[Value, ...] | None]
+_NOT_YET: Maker = (type, None)
+_MAKERS = [*((row.make, row.how) for row in ROWS.values()), *(_NOT_YET for _ in _LATE)]
 STRANGER = len(_MAKERS)  # the row of what belongs to the program: its number among them, then how it is described
 
 
@@ -128,9 +139,16 @@ def _row(kind: type) -> Row | None:
     row = ROWS.get(kind)
     if row is None and (number := _LATE.get((kind.__module__, kind.__name__))) is not None:
         if kind is class_of(kind.__module__, kind.__name__):
-            row = ROWS[kind] = _class(kind)
             _NUMBERS[kind] = number
+            row = ROWS[kind] = _class(kind)
     return row
+
+
+def _maker(number: int) -> Maker:
+    """How the row of a class that nothing was made of yet makes one."""
+    row = _row(class_of(*_PLACES[number - STRANGER]))
+    assert row is not None, "it is among the rows"
+    return row.make, row.how
 
 
 def _plain(value: frozenset[Value]) -> bool:
@@ -161,7 +179,7 @@ class Writer:
         self._alive.append(root)
         if type(root) in ATOMS:
             return self._constant(root)
-        waiting, opened = [root], set[int]()
+        waiting, opened = [root], dict[int, Iterable[Value]]()
         while waiting:
             value = waiting[-1]
             if id(value) in numbers:
@@ -174,7 +192,7 @@ class Writer:
                 waiting.pop()
                 continue
             record, missing = [_NUMBERS[kind]], []
-            parts = row.parts(value)
+            parts = opened.get(id(value)) or row.parts(value)
             for part in parts:
                 number = numbers.get(id(part))
                 if number is None:
@@ -187,7 +205,7 @@ class Writer:
             if missing:
                 if id(value) in opened:
                     raise Unstorable(f"a {kind.__name__} that holds itself")
-                opened.add(id(value))
+                opened[id(value)] = parts
                 missing.reverse()
                 waiting += missing
                 continue
@@ -242,5 +260,8 @@ def written(value: Value, describe: Stranger) -> bytes:
 def read(data: bytes, strangers: Callable[[Sequence[Value]], Value]) -> Value:
     """The value of ``written``; ``strangers`` finds one by its description."""
     root, constants, records = marshal.loads(data)
+    for number in {record[0] for record in records}:
+        if number < STRANGER and _MAKERS[number] is _NOT_YET:
+            _MAKERS[number] = _maker(number)
     stranger = (lambda parts: strangers(parts[1:]), None)  # the row STRANGER
     return _native.read_records((*_MAKERS, stranger), records, constants, root)

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import importlib
 
-from framefuse.ir import comparisons, derivative, facts, graph, native_warnings, numbers, schedule, source, trace
-from framefuse.ir.loops import nodes
-
-# Dataclasses, written as the fields that their makers take. Equal ones may become one object but those of IDENTITY.
-CLASSES: tuple[type, ...] = (
-    comparisons.Relation, comparisons.RealRelation, derivative.Saved, derivative.Holder, derivative.Hold,
-    derivative.Given, derivative.Piece, derivative.Halves, derivative.Backward, facts.TensorSpec, facts.GlobalState,
-    facts.Fact, facts.Input, facts.Assumptions, graph.Node, graph.Arg, graph.Output, graph.Part, graph.Write,
-    graph.Late, graph.Graph, numbers.Floordiv, numbers.Modulo, numbers.Minimum, numbers.Maximum, numbers.Real,
-    numbers.Whole, schedule.Memory, schedule.RunKernel, schedule.RunMatmul, schedule.RunCall, schedule.Positions,
-    schedule.Allocate, schedule.Release, schedule.Commit, schedule.Offer, schedule.Schedule, source.Line, trace.Ref,
-    trace.TensorMeta, trace.Call, trace.Build, trace.Effect, trace.Holder, trace.Autograd, trace.Trace,
-    nodes.Buffer, nodes.Number, nodes.Load, nodes.Const, nodes.Scalar, nodes.Index, nodes.Apply, nodes.Local,
-    nodes.Let, nodes.Accumulator, nodes.Accumulate, nodes.Store, nodes.AtomicAdd, nodes.Scratch, nodes.Check,
-    nodes.Loop, nodes.Product, nodes.Kernel, native_warnings.WarningPlace, native_warnings.Telling,
-)  # fmt: skip
-# The same of the stages and of rare calls, by module: few programs hold one, and the others need not import it.
-OF_STAGES: dict[str, tuple[str, ...]] = {
+# Dataclasses, written as the fields that their makers take, by module, which is imported when the first object is made
+# or written. Equal ones may become one object but those of IDENTITY.
+CLASSES: dict[str, tuple[str, ...]] = {
+    "framefuse.ir.numbers": ("Floordiv", "Modulo", "Minimum", "Maximum", "Real", "Whole"),
+    "framefuse.ir.comparisons": ("Relation", "RealRelation"),
+    "framefuse.ir.source": ("Line",),
+    "framefuse.ir.facts": ("TensorSpec", "GlobalState", "Fact", "Input", "Assumptions"),
+    "framefuse.ir.trace": ("Ref", "TensorMeta", "Call", "Build", "Effect", "Holder", "Autograd", "Trace"),
+    "framefuse.ir.graph": ("Node", "Arg", "Output", "Part", "Write", "Late", "Graph"),
+    "framefuse.ir.derivative": ("Saved", "Holder", "Hold", "Given", "Piece", "Halves", "Backward"),
+    "framefuse.ir.schedule": (
+        "Memory", "RunKernel", "RunMatmul", "RunCall", "Positions", "Allocate", "Release", "Commit", "Offer",
+        "Schedule",
+    ),
+    "framefuse.ir.kernel": ("Buffer", "Number", "Kernel"),
+    "framefuse.ir.loops.nodes": (
+        "Load", "Const", "Scalar", "Index", "Apply", "Local", "Let", "Accumulator", "Accumulate", "Store", "AtomicAdd",
+        "Scratch", "Check", "LoopKind", "Loop", "Product",
+    ),
+    "framefuse.ir.native_warnings": ("WarningPlace", "Telling"),
     "framefuse.ir.taped_calls": ("Adjoint", "ByRow", "Hole", "Others", "Replay", "Taped", "Vjp"),
     "framefuse.ir.wrapped_calls": (
         "BeforeWrite", "Draw", "InInference", "Named", "OnCopies", "Parts", "Plainly", "Silent", "ThroughView",
@@ -30,10 +32,10 @@ OF_STAGES: dict[str, tuple[str, ...]] = {
     "framefuse.ir.derivations": ("Derived", "Packed"),
     "framefuse.ir.dropout_masks": ("DropoutMask", "Dropped"),
 }  # fmt: skip
-IDENTITY: frozenset[type] = frozenset((graph.Node, nodes.Kernel))  # that compare by identity, or are changed
+IDENTITY: frozenset[str] = frozenset(("Node", "Kernel"))  # that compare by identity, or are changed
 
 
 def class_of(module: str, name: str) -> type:
-    """A class of ``OF_STAGES``."""
+    """A class of ``CLASSES``."""
     found: type = getattr(importlib.import_module(module), name)
     return found

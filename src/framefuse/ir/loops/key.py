@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from framefuse.errors import CompilerBug
+from framefuse.ir.kernel import Buffer, Kernel
 from framefuse.ir.loops.nodes import (
     Accumulate,
     Apply,
     AtomicAdd,
-    Buffer,
     Check,
     Const,
     Index,
-    Kernel,
     Let,
     Load,
     Local,

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import TypeVar
 
-from framefuse.ir.loops.nodes import Kernel
+from framefuse.ir.kernel import Kernel
 
 Found = TypeVar("Found")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from framefuse.ir.kernel import Kernel
 from framefuse.ir.loops.nodes import (
     Accumulate,
     Accumulator,
@@ -12,7 +13,6 @@ from framefuse.ir.loops.nodes import (
     Check,
     Const,
     Index,
-    Kernel,
     Let,
     Load,
     Local,

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from framefuse.ir.dtypes import BOOL, INT64, DType
+from framefuse.ir.kernel import Kernel
 from framefuse.ir.loops.nodes import (
     Accumulate,
     Accumulator,
     Apply,
     AtomicAdd,
     Check,
-    Kernel,
     Let,
     Load,
     Local,

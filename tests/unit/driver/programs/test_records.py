@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from framefuse.driver.programs.functions import described, function, known, named
-from framefuse.driver.programs.records import ROWS, Unstorable, Writer, read, written
+from framefuse.driver.programs.records import STRANGER, Unstorable, Writer, read, written
 from framefuse.ir.dtypes import BFLOAT16
 from framefuse.ir.graph import Node
 from framefuse.ir.loops.nodes import LoopKind
@@ -102,7 +102,7 @@ def test_operators_that_others_define_are_not_written():
             written(torch.ops.records_test.same.default, refuse)
 
 
-@pytest.mark.parametrize("data", [b"", b"(", marshal.dumps(1), marshal.dumps((0, [], [(len(ROWS) + 9, 0)]))])
+@pytest.mark.parametrize("data", [b"", b"(", marshal.dumps(1), marshal.dumps((0, [], [(STRANGER + 9, 0)]))])
 def test_bytes_of_something_else_are_an_error(data):
     with pytest.raises((ValueError, TypeError, EOFError, IndexError)):
         read(data, refuse)
