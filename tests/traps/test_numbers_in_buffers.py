@@ -105,6 +105,68 @@ def a_counter_that_each_call_writes(compiled):
         yield f(torch.randn(3)), module.n.clone()
 
 
+def counted(compiled, body, calls=12):
+    module = nn.Module()
+    module.n, module.k = nn.Buffer(torch.tensor(1)), nn.Buffer(torch.tensor(4))
+    f = compiled(lambda x: body(module, x))
+    for call in range(calls):
+        if call % 5 == 4:
+            module.k.fill_(call - 3)
+        yield f(torch.randn(6, 3)), module.n.clone(), module.k.clone()
+
+
+@trap(traces=2, hits=10)
+def an_item_that_decides(compiled):
+    yield from counted(compiled, lambda m, x: x * 2 if m.k.item() > int(m.n) else x * 3)
+
+
+@trap(traces=2, hits=9)
+def an_item_that_is_a_size(compiled):
+    yield from counted(compiled, lambda m, x: x[: int(m.k)] * m.n.item())
+
+
+@trap(traces=3, hits=9)
+def an_item_that_is_an_index(compiled):
+    values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
+    yield from counted(compiled, lambda m, x: (x * values[int(m.k)], f"{m.k.item()}"))
+
+
+@trap(traces=2, hits=10)
+def an_item_behind_a_write(compiled):
+    def body(m, x):
+        before = m.n * 2
+        m.n += 1
+        m.n.add_(m.k)
+        m.n -= m.k
+        after = m.n * 2
+        return x * 2 if m.n.item() % 4 == 0 else x * (after.item() - before.item())
+
+    yield from counted(compiled, body)
+
+
+@trap(traces=3, hits=10)
+def an_item_behind_writes_of_other_kinds(compiled):
+    def body(m, x):
+        m.n.fill_(3).mul_(m.k)
+        view = m.k.view(())
+        view += 1
+        m.k.add_(m.n, alpha=2)
+        m.k.copy_(m.n)
+        return x * 2 if m.n.item() > 5 else x * m.k.item()
+
+    yield from counted(compiled, body)
+
+
+@trap(traces=2, hits=10)
+def a_buffer_assigned_as_it_is(compiled):
+    def body(m, x):
+        m.n += 1
+        m.n = m.n
+        return x * 2 if int(m.n) < 6 else x * 3
+
+    yield from counted(compiled, body)
+
+
 @TABLE.parametrize()
 def test_programs_match_eager(trap: Trap) -> None:
     hold(trap)

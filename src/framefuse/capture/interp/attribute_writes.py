@@ -188,9 +188,17 @@ class AttributeWrites:
         return self.generic_store(frame, holder, type(holder), name, value)
 
     def _holds(self, holder: torch.nn.Module, name: str, value: Value) -> bool:
-        """Whether a module has this parameter or submodule by this name already, which is held to stay so."""
+        """Whether a module has this parameter, submodule or buffer by this name already, which is held to stay so."""
         sources, state = self.recorder.sources, holder.__dict__
-        for part in ("_parameters", "_modules"):
+        parts = ["_parameters", "_modules"]
+        if is_a(value, torch.Tensor) and getattr(value, "_is_buffer", False):
+            passing = state.get("_non_persistent_buffers_set")
+            if type(passing) is set and (name in passing) is not getattr(value, "persistent", None):
+                self.recorder.contents.guard_membership(
+                    sources.read(holder, "attr", "_non_persistent_buffers_set", passing), name
+                )
+                parts.append("_buffers")
+        for part in parts:
             held = state.get(part)
             if type(held) is dict and value is not None and held.get(name) is value and name not in state:
                 sources.read(sources.read(holder, "attr", part, held), "item", name, value)

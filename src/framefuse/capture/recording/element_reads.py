@@ -39,6 +39,9 @@ def read(recorder: Recorder, tensor: torch.Tensor, whole: bool | None = None) ->
             whole = not tensor.is_floating_point()
         elif tensor.requires_grad:  # torch warns of it
             return None
+        kept = recorder.scalars.whole(number, tensor) if whole else None
+        if kept is not None:
+            return kept
         value = tensor.detach().item()
         if whole and not abs(value) < 2**63:  # also what is no number
             return None

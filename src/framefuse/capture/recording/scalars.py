@@ -37,6 +37,10 @@ WHOLE = dict.fromkeys(DIVISIONS, operator.floordiv) | {
     "__mul__": operator.mul, "__radd__": operator.add, "__rmul__": operator.mul,
     "__rsub__": lambda left, right: right - left, "rsub": lambda left, right: right - left,
 }  # fmt: skip
+COUNTED = {
+    "add_": operator.add, "__iadd__": operator.add, "sub_": operator.sub, "__isub__": operator.sub,
+    "mul_": operator.mul, "__imul__": operator.mul, "fill_": lambda _, new: new,
+}  # fmt: skip
 TESTS = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 
 
@@ -131,23 +135,41 @@ class Scalars:
 
     def whole(self, number: int, tensor: torch.Tensor) -> int | None:
         """The element of a whole number that torch made of numbers alone, as a run-time int; None for any other."""
-        self._index()
-        maker = self.makers.get(number)
         if tensor.ndim or tensor.dtype is not torch.int64 or not tensor.is_cpu:
             return None
-        if self.recorder.metas[number].storage in self.writers:
+        self._index()
+        return self._equal(self._whole_at(number, self.looked), tensor)
+
+    def _whole_at(self, number: int, before: int) -> int | None:
+        """The element as it was before a call of the trace."""
+        meta, maker = self.recorder.metas[number], self.makers.get(number)
+        if meta.sizes or meta.dtype is not torch.int64 or meta.device != "cpu":
             return None
-        if number in self.first:
-            return self._buffer(number)
-        if maker is None:
+        made = self._buffer(number) if number in self.first else None if maker is None else self._computed(maker)
+        for place in self.writers.get(meta.storage, ()):
+            if made is None or place >= before:
+                break
+            made = self._counted(place, number, made)
+        return made
+
+    def _counted(self, place: int, number: int, before: int) -> int | None:
+        """What an in-place call made of the element."""
+        call = self.recorder.calls[place]
+        operation = COUNTED.get(call.name)
+        if operation is None or len(call.args) != 2 or call.kwargs or call.args[0] != Ref(number):
             return None
+        other = self._part(call.args[1], place)
+        return None if other is None else operation(before, other)
+
+    def _computed(self, maker: int) -> int | None:
+        """The element that a call gave."""
         call = self.recorder.calls[maker]
         if call.name == "to":
-            return self._equal(self._rounded_up(call), tensor)
+            return self._rounded_up(call)
         operation = WHOLE.get(call.name)
         if operation is None or len(call.args) != 2 or set(call.kwargs) - {"rounding_mode"}:
             return None
-        left, right = map(self._part, call.args)
+        left, right = [self._part(part, maker) for part in call.args]
         if left is None or right is None:
             return None
         if call.name in DIVISIONS:
@@ -155,8 +177,8 @@ class Scalars:
                 return None
         elif call.kwargs:
             return None
-        result = operation(left, right)
-        return self._equal(result, tensor)
+        result: int = operation(left, right)
+        return result
 
     def _equal(self, result: int | None, tensor: torch.Tensor) -> int | None:
         """What was computed of the element, where that is what lies there."""
@@ -202,7 +224,7 @@ class Scalars:
             return None
         left, right = call.args
         if call.name in ("div", "__truediv__"):
-            above, below = self._part(left), self._part(right)
+            above, below = self._part(left, maker), self._part(right, maker)
             if above is None or below is None or not below > 0:
                 return None
             quotient = Real("div", (_rounded(as_real(above), True), _rounded(as_real(below), True)))
@@ -223,15 +245,19 @@ class Scalars:
         test = TESTS.get(call.name.strip("_"))
         if test is None or len(call.args) != 2 or call.kwargs:
             return None
-        left, right = map(self._part, call.args)
-        return None if left is None or right is None else bool(test(left, right))
+        left, right = [self._part(part, maker) for part in call.args]
+        if left is None or right is None:
+            return None
+        outcome = bool(test(left, right))
+        with torch._C.DisableTorchFunction():
+            return outcome if bool(self.recorder.tensors[number]) is outcome else None
 
-    def _part(self, value: object) -> int | None:
-        """An operand of a call as a run-time int."""
+    def _part(self, value: object, place: int) -> int | None:
+        """An operand of the call at a place as a run-time int."""
         if type(value) is int:
             return value
         if type(value) is Ref:
-            return self.whole(value.value, self.recorder.tensors[value.value])
+            return self._whole_at(value.value, place)
         if not is_a(value, Expr):
             return None
         return integer(value.evaluate(self.recorder.relations.hints), value, self.recorder.relations)
