@@ -32,6 +32,8 @@ def digits_kept(graph: Graph, setting: Setting) -> dict[Node, bool]:
         if node.op == "library" and node.attr("name") in NAMES and node.attr("name") not in costs.WINDOWS:
             for question in _questions(node, setting, graph.hints):
                 asked.setdefault(question, []).append(node)
+    if not asked:
+        return {}
     contiguous = dict(zip(asked, setting.asks(tuple(asked)), strict=True))
     exact = [question for question, all_digits in contiguous.items() if all_digits]
     turned = dict(zip(exact, setting.asks(tuple(question.turned() for question in exact)), strict=True))

@@ -101,3 +101,11 @@ def test_each_gradient_is_asked_for_and_one_that_must_stay_is_enough(groups):
     asked = [(question.part, question.last) for question in heard if question.part != ITSELF]
     assert asked == [(part, last) for last in (False, True) for part in (OF_PICTURE, OF_WEIGHT)]
     assert found[call] is True
+
+
+def test_a_cpu_is_not_asked():
+    def asks(questions):
+        raise AssertionError(questions)
+
+    graph = lower(trace_of(lambda x, w: F.conv2d(x, w).tanh(), torch.randn(2, 8, 9, 9), torch.randn(4, 8, 3, 3)))
+    assert digits_kept(graph, Setting(asks=asks)) == {}
