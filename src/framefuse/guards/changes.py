@@ -28,8 +28,8 @@ LENGTHS, LENGTHS_OF_NUMBERS = 8, 4  # chosen
 
 
 def moving(known: Iterable[Assumptions], arguments: Sequence[Value]) -> frozenset[Source]:
-    """The sources of ints and floats, and of strings among arguments, that were held to a value and have another one
-    now, or are free already.
+    """The sources of ints and floats, and of strings in what the caller hands over, that were held to a value and have
+    another one now, or are free already.
 
     The next recording makes them symbols: a number that changed once will change again, and so will its neighbours in
     a list. A container that had ever another length is among them by its :func:`extent`, a number whose ever other
@@ -57,7 +57,7 @@ def moving(known: Iterable[Assumptions], arguments: Sequence[Value]) -> frozense
                 now = value_at(fact.source, arguments, values)
                 if type(now) is NUMBERS[fact.kind] and not same_atom(now, fact.value):
                     sources.add(fact.source)
-            elif fact.kind in TEXTS and _is_given(fact.source):
+            elif fact.kind in TEXTS and fact.source.is_argument:
                 now = value_at(fact.source, arguments, values)
                 if type(now) is str and now != fact.value:
                     sources.add(fact.source)
@@ -147,11 +147,6 @@ def _was_column(spec: TensorSpec, now: Value) -> bool:
     if first == len(spec.sizes) or not is_a(now, torch.Tensor) or now.dim() != len(spec.sizes):
         return False
     return any(size != 1 for size in now.shape[first:])
-
-
-def _is_given(source: Source) -> bool:
-    """Whether a value is an argument itself, also one of ``*args`` and ``**kwargs``."""
-    return source.kind == "arg" or (source.kind == "item" and source.base is not None and source.base.kind == "arg")
 
 
 def value_at(source: Source, arguments: Sequence[Value], values: dict[Source, Value]) -> Value:

@@ -50,7 +50,12 @@ def test_minus_zero_differs_from_zero():
 
 
 def test_another_type_is_another_trace():
-    assert found(lr=1, n=True, name="b") == set()
+    assert found(lr=1, n=True) == set()
+
+
+def test_a_string_within_an_argument_moves():
+    assert found(name="b") == {"args[1].name"}
+    assert found(name=3) == set()
 
 
 def test_what_is_gone_does_not_move():

@@ -200,7 +200,7 @@ class Sources:
                 value = bare(value)
                 kind = type(value)
             if free == CARRIED:
-                free = (kind is int or kind is float) and bool(self.host.moving) and self.is_moving(source)
+                free = kind in (int, float, str) and bool(self.host.moving) and self.is_moving(source)
             if kind in SINGLETONS:
                 self.fact(source, "is", value, id(value))
             elif kind is int:
