@@ -47,6 +47,7 @@ def processor() -> str:
     return f"{platform.machine()} {name} {hashlib.sha256(features).hexdigest()[:16]}"
 
 
+@functools.cache
 def llvm_here() -> str | None:
     """The version of the LLVM that would compile; None where there is none, which takes what another one compiled."""
     try:
