@@ -15,7 +15,7 @@ from framefuse.codegen.disk_cache import DiskCache
 from framefuse.driver.calls import calls
 from framefuse.driver.programs import programs
 from framefuse.driver.wiring import load_stages
-from framefuse.runtime import function, weighing
+from framefuse.runtime import function, trace_limits, weighing
 
 load_stages()  # many tests record without a compiled function, whose first call does so
 # Where no folder can be: a call or a program that another test, or an earlier run, had kept would pass by the stages.
@@ -95,6 +95,8 @@ def compiled_calls_are_not_weighed(request: pytest.FixtureRequest, monkeypatch: 
     if not request.node.get_closest_marker("weighed"):
         for first in ("FIRST", "SETTLE"):
             monkeypatch.setattr(function, first, weighing.MOST)
+        monkeypatch.setattr(trace_limits, "COSTS", 0.0)
+        monkeypatch.setattr(trace_limits, "SLOW_SMALL", weighing.MOST)
 
 
 @pytest.fixture(autouse=True)

@@ -125,6 +125,7 @@ class Dispatch:
     recorded: bool
     rest: int
     eager: float
+    waited: int
     until: float
     __wrapped__: Any
     __framefuse__: Any  # the Python half, a CompiledFunction
@@ -160,6 +161,9 @@ class Dispatch:
         four of each kind. ``weighed`` is then told the seconds of the eager ones, of the others, and the least of each.
         A call for which ``recorded`` is set says nothing.
         """
+
+    def pause(self, calls: int) -> None:
+        """So many of the next calls are eager, or more if they were to be; their seconds count as ``eager``."""
 
     def bind(self, *args: Any, **kwargs: Any) -> tuple[Any, ...] | None:
         """The bound arguments of such a call (with the owner), None when it cannot be bound."""

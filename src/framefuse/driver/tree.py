@@ -250,6 +250,8 @@ class _Tree:
         for segment, product, entry in made:
             self.state.add(resume_dispatch_of(segment.start), product, entry)
             publish(self.state.function, product, None, self.state.options)
+        if made:
+            self.state.streak.last.append(made[-1][2])
 
     def hand_over(self, segments: Sequence[Segment]) -> bool:
         """Gives the segments to another thread where no call is to wait for their code, and where nothing of the call

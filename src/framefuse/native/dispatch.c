@@ -130,11 +130,13 @@ typedef struct {
     Py_ssize_t entry_count;
     uint64_t calls, hits, misses, declines;
     double eager;                  /* seconds of the calls for which nothing compiled held and nothing was compiled */
+    uint64_t waited;               /* how many they are */
     double until;                  /* so long do such calls run without asking whether to compile */
     uint32_t vain;                 /* such calls in a row */
     uint32_t rest;                 /* so many of the next calls are made without looking */
     uint32_t pause;                /* what rest was after the last of such calls */
     Weigh weigh;
+    bool timed;                    /* such calls of rest count as eager */
     bool enabled, bypass;
 } Dispatch;
 
@@ -191,9 +193,12 @@ static PyObject *call_original(Dispatch *self, PyObject *const *args, size_t fla
 static void ran_eagerly(Dispatch *self, double begun)
 {
     bool paused = self->vain >= VAIN;
-    self->eager += (weigh_clock() - begun) * (paused ? 1.0 + self->pause : 1.0);
-    if (self->point < 0 && ++self->vain >= VAIN)
-        self->rest = self->pause = !paused ? FIRST_REST : self->pause < REST ? 2 * self->pause + 1 : REST;
+    uint32_t calls = paused ? 1 + self->pause : 1;
+    self->eager += (weigh_clock() - begun) * calls, self->waited += calls;
+    if (self->point >= 0 || ++self->vain < VAIN)
+        return;
+    self->timed = false;
+    self->rest = self->pause = !paused ? FIRST_REST : self->pause < REST ? 2 * self->pause + 1 : REST;
 }
 
 /* Calls `miss(args, kwargs)`, and the function itself where that gives Declined: no frame of ours stands above it
@@ -562,7 +567,12 @@ static PyObject *dispatch_call(PyObject *object, PyObject *const *args, size_t f
         return call_original(self, args, flags, names);
     if (UNLIKELY(self->rest)) {
         self->rest--;
-        return call_original(self, args, flags, names);
+        bool timed = self->timed;
+        double begun = timed ? weigh_clock() : 0.0;
+        PyObject *result = call_original(self, args, flags, names);
+        if (timed)
+            self->eager += weigh_clock() - begun, self->waited++;
+        return result;
     }
     if (UNLIKELY(self->weigh.on))
         return weighed_call(self, args, flags, names);
@@ -628,7 +638,13 @@ static PyObject *dispatch_frame(PyObject *object, PyObject *code, PyObject *cons
         return NULL;
     if (UNLIKELY(self->rest)) {
         self->rest--;
-        return NULL;
+        if (!self->timed)
+            return NULL;
+        *plain = false;
+        double begun = weigh_clock();
+        PyObject *result = call_original_bound(self, bound);
+        self->eager += weigh_clock() - begun, self->waited++;
+        return result;
     }
     if (UNLIKELY(code != (PyObject *)self->signature.code))
         signature_read(&self->signature, (PyCodeObject *)code);
@@ -819,7 +835,18 @@ static PyObject *dispatch_weigh(Dispatch *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "II", &until, &rest))
         return NULL;
     self->weigh = (Weigh){.on = true, .until = until};
-    self->rest = rest;
+    self->rest = rest, self->timed = false;
+    Py_RETURN_NONE;
+}
+
+/* So many of the next calls are eager, at least, and count as such. */
+static PyObject *dispatch_pause(Dispatch *self, PyObject *calls)
+{
+    unsigned long rest = PyLong_AsUnsignedLong(calls);
+    if (rest == (unsigned long)-1 && PyErr_Occurred())
+        return NULL;
+    if (rest > self->rest)
+        self->rest = (uint32_t)rest, self->timed = true;
     Py_RETURN_NONE;
 }
 
@@ -884,6 +911,7 @@ static PyMemberDef dispatch_members[] = {
     {"recorded", T_BOOL, offsetof(Dispatch, weigh) + offsetof(Weigh, recorded), 0, NULL},
     {"rest", T_UINT, offsetof(Dispatch, rest), READONLY, NULL},
     {"eager", T_DOUBLE, offsetof(Dispatch, eager), READONLY, NULL},
+    {"waited", T_ULONGLONG, offsetof(Dispatch, waited), READONLY, NULL},
     {"until", T_DOUBLE, offsetof(Dispatch, until), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
@@ -892,6 +920,7 @@ static PyMethodDef dispatch_methods[] = {
     {"remove", (PyCFunction)dispatch_remove, METH_O, "Drops one entry, if it is there."},
     {"clear", (PyCFunction)dispatch_drop, METH_NOARGS, "Drops all entries."},
     {"weigh", (PyCFunction)dispatch_weigh, METH_VARARGS, "When calls are weighed next."},
+    {"pause", (PyCFunction)dispatch_pause, METH_O, "So many of the next calls are eager."},
     {"bind", (PyCFunction)(void (*)(void))dispatch_bind, METH_FASTCALL | METH_KEYWORDS,
      "The bound arguments of a call, or None."},
     {"_repr_html_", (PyCFunction)dispatch_html, METH_NOARGS, NULL},

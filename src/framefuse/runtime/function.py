@@ -14,20 +14,37 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
 from framefuse import _native
-from framefuse.errors import Reason, UserError, let_go, rethrow
+from framefuse.errors import Reason, UserError
 from framefuse.ir.source import Line, written_at
 from framefuse.ir.stops import reason
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 from framefuse.options import Options
 from framefuse.runtime.pickles import Reduced, reduced
-from framefuse.runtime.recorded_call import Outcome, Pending, Product
+from framefuse.runtime.recorded_call import Outcome, Pending, Product, answer, throw
 from framefuse.runtime.switch import holds_back
-from framefuse.runtime.trace_limits import STREAK, Bound, Lessons, Streak, in_vain
+from framefuse.runtime.trace_limits import (
+    IDLE,
+    LIMIT,
+    NEVER,
+    PATIENCE,
+    RAISES,
+    SLOW_RUNS,
+    SLOW_SHARE,
+    STREAK,
+    UNASKED,
+    VAIN,
+    WORTH,
+    Bound,
+    Lessons,
+    Streak,
+    in_vain,
+    patience,
+)
 from framefuse.runtime.weighing import (
     FIRST,
     MOST,
@@ -92,15 +109,22 @@ class ResumeDispatch:
 
     def run(self, *values: Value) -> Value:
         """Goes on without recording."""
-        return _answer(self.parent.compiler.resume(self.parent, self.point, values, False))
+        return answer(self.parent.compiler.resume(self.parent, self.point, values, False))
+
+    def went_on(self, times: int) -> None:
+        """Takes note of a call whose rest the interpreter runs, here for so many ``times``."""
+        parent = self.parent
+        calls = parent.streak.ran_slowly(parent.dispatch.hits)
+        parent.dispatch.pause(calls)
+        if not calls and times > SLOW_RUNS + self.dispatch.hits // SLOW_SHARE:
+            parent.prune(self)
 
     def failed(self, error: BaseException, values: Arguments) -> Value:
         """Goes on with the exception of the opaque step; where it often raises, eager is faster."""
         self.raised += 1
-        if self.raised > SLOW_RUNS + self.dispatch.hits // SLOW_SHARE:
-            self.parent.prune(self)
+        self.went_on(self.raised)
         handed = (None, *values) if len(values) < self.count else values
-        return _answer(self.parent.compiler.resume(self.parent, self.point, handed, False, error))
+        return answer(self.parent.compiler.resume(self.parent, self.point, handed, False, error))
 
     def miss(self, values: Arguments, kwargs: Keywords) -> Value:
         """A case that was not met here yet: records and compiles what follows, or only runs it."""
@@ -110,8 +134,7 @@ class ResumeDispatch:
         vain = not parent.records(True) or not self.bound.allows(parent.dispatch.eager, in_vain(self.dispatch.entries))
         if vain or holds_back(False, parent.line):
             self.slow += 1
-            if self.slow > SLOW_RUNS + self.dispatch.hits // SLOW_SHARE:
-                parent.prune(self)
+            self.went_on(self.slow)
             return self.run(*values)
         lock = parent.lock
         if not lock.acquire(blocking=False):
@@ -128,27 +151,10 @@ class ResumeDispatch:
             lock.release()
         if met:
             return self.dispatch(*values)
-        value = _answer(outcome)
+        value = answer(outcome)
         if parent.options.fullgraph and outcome.reason is not None:
             raise UserError(str(outcome.reason))
         return value
-
-
-def _answer(outcome: Outcome) -> Value:
-    if outcome.exception is not None:
-        _raise(outcome)
-    return outcome.value
-
-
-def _raise(outcome: Outcome) -> NoReturn:
-    """Raises the exception of a call, and keeps nothing of the call that it does not hold under eager."""
-    assert outcome.exception is not None
-    let_go(outcome.exception)
-    error, outcome.exception = outcome.exception, None
-    try:
-        rethrow(error)
-    finally:
-        del error
 
 
 LIVE: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
@@ -164,9 +170,9 @@ class CompiledFunction:
     a compiled module) or None. ``products`` are in the order of compiling; ``reasons`` are the distinct reasons for
     which calls ran eagerly, with counts; ``breaks`` are the reasons of the breaks between compiled stretches. ``bound``
     limits the products that start at the function's beginning, ``recordings`` the calls that are recorded, in part or
-    as a whole, once there are points. ``failures`` counts, by gradient mode, the recordings in
-    a row that gave no trace, ``raises`` those that raised, and ``waits`` the calls that run eagerly before the next
-    attempt; ``prunes`` are those since compiled code was last worth it, the last one ``pruned_at`` so many hits.
+    as a whole. ``failures`` counts, by gradient mode, the recordings in a row that gave no trace, ``raises`` those
+    that raised, less traces since, and ``waits`` the calls that run eagerly before the next attempt; ``prunes`` are
+    those since compiled code was last worth it, the last one ``pruned_at`` so many hits.
     ``pending`` is there while another thread makes code, ``together`` says that none can: calls wait.
     ``recorder`` is the thread that recorded last, ``recompile`` compiles something else in the same way. ``of_class``
     says that the class of ``owner`` gave ``function`` for its call; ``methods`` of it are compiled beside that.
@@ -264,7 +270,7 @@ class CompiledFunction:
             return type(self.owner).__call__(*args, **kwargs)
         first = not self.eager_calls and not self.products
         waits = self._waiting() and not self.options.fullgraph  # which raises each time
-        vain = self.behind() or waits or not self.records() or not self.takes()
+        vain = self.behind() or waits or not self.takes()
         if vain or holds_back(first, self.line):
             self.eager_calls += 1
             return _native.Declined
@@ -294,7 +300,7 @@ class CompiledFunction:
         if outcome.declined and not self.options.fullgraph:
             return _native.Declined
         if outcome.exception is not None:
-            _raise(outcome)
+            throw(outcome)
         if self.options.fullgraph and outcome.reason is not None:
             raise UserError(str(outcome.reason))
         return outcome.value
@@ -355,6 +361,7 @@ class CompiledFunction:
         """Takes compiled code that starts at a point, or at the function's beginning."""
         product.start, product.call = start, self.dispatch.calls
         self.products.append(product)
+        self.streak.small = self.streak.small and is_small(product.stages)
         for listen in tuple(listeners):
             listen(self, product)
         if product.why is not None:
@@ -366,18 +373,19 @@ class CompiledFunction:
         while len(place.dispatch.entries) > place.bound.limit:
             place.dispatch.remove(place.dispatch.entries[-1])  # the one that was hit longest ago
         if place.bound.reached:
-            self._say(place.bound, product.stages.trace.line)
+            self._say(place.bound.told(), product.stages.trace.line)
         if not self.dispatch.weighs and may_lose(product.stages):
             self.dispatch.weigh(SETTLE if gains_nothing(product.stages) else FIRST, 0)
         if start is None:
             mode = torch.is_grad_enabled()
             self.failures.pop(mode, None)
-            self.raises.pop(mode, None)
+            self.raises[mode] = max(0, self.raises.get(mode, 0) - 1)
             self.waits.pop(mode, None)
 
     def new_bound(self) -> Bound:
         """The bound of one more place where traces start."""
-        return Bound(self.options.trace_limit, self.options.compile_seconds)
+        limit = self.options.trace_limit
+        return Bound(limit, self.options.compile_seconds, most=VAIN * max(1.0, limit / LIMIT))
 
     def new_recordings(self) -> Bound:
         """The bound of the calls that are recorded: a new case has a trace here and another behind its break."""
@@ -385,14 +393,18 @@ class CompiledFunction:
 
     def records(self, hit: bool = False) -> bool:
         """Whether the call at hand, which compiled code has begun where it is a ``hit``, may be or is recorded."""
-        if not self.resume_dispatches or self.dispatch.recorded:
+        if self.dispatch.weighs and self.dispatch.recorded:
             return True
-        limit = self.options.trace_limit
-        self.recordings.limit = 2 * limit if self.computes() else max(1, limit // IDLE)
-        vain = self.streak.missed(self.dispatch.hits, hit)
-        if vain >= STREAK and not all(is_small(product.stages) for product in self.products):
-            vain = 0
-        return self.recordings.allows(self.dispatch.eager, vain)
+        vain = self.streak.missed(self.dispatch.hits, hit) if self.streak.small else 0
+        limit, most = self.options.trace_limit, VAIN
+        self.recordings.limit = MOST
+        if self.resume_dispatches:
+            self.recordings.limit, most = 2 * limit if self.computes() else max(1, limit // IDLE), STREAK
+        self.recordings.most = most * max(1.0, limit / LIMIT)
+        if self.recordings.allows(self.dispatch.eager, vain):
+            return True
+        self._say(self.streak.told(product.why for product in self.products), self.line, logging.INFO)
+        return False
 
     def computes(self) -> bool:
         """Whether some graph has work of torch's in it; another backend's always has."""
@@ -400,16 +412,18 @@ class CompiledFunction:
         return any(each.computes or each.code is None or each.library_targets for each in stages)
 
     def takes(self) -> bool:
-        """Whether one more trace may start at the beginning; where not, calls do not ask until it may."""
-        if self.bound.allows(self.dispatch.eager, in_vain(self.dispatch.entries)):
+        """Whether one more trace may start at the beginning; where not, calls do not ask until it may, or for some."""
+        dispatch, records = self.dispatch, self.records()
+        if records and self.bound.allows(dispatch.eager, in_vain(dispatch.entries)):
             return True
-        self.dispatch.until = self.bound.until
+        some = dispatch.eager * (1 + UNASKED / (UNASKED + dispatch.waited))
+        dispatch.until = self.bound.until if records else some
         return False
 
     @contextmanager
     def recording(self) -> Iterator[None]:
         """The call at hand is recorded in the block, or more of it is."""
-        counts = bool(self.resume_dispatches) and not self.dispatch.recorded
+        counts = not (self.dispatch.weighs and self.dispatch.recorded)
         self.dispatch.recorded = True
         start = time.perf_counter()
         try:
@@ -432,22 +446,18 @@ class CompiledFunction:
         lost = (bound == NOTHING or not torch.cuda.is_initialized()) and self.weighing.lost(times, bound, alike)
         self.dispatch.weigh(*self.weighing.next(lost))
         if lost and not any(reason.code == "slower" for reason in self.reasons):
-            ours, theirs = 1e3 * least_compiled, 1e3 * least_eager
-            with_breaks = " with its breaks" if self.resume_dispatches else ""
-            fact = f"A call takes {ours:.3g} ms{with_breaks}, an eager one {theirs:.3g} ms."
-            if bound == NOTHING:
-                fact = "Forward and backward are calls of torch with little beside them: eager makes the same ones."
+            fact = times.told(bool(self.resume_dispatches), bound)
             why = reason("slower", fact, self.line or Line("", 0, repr(self.function)))
             self.reasons[why] = 1
             logger.info("%s: %s", why.line, fact)
 
-    def _say(self, bound: Bound | Lessons, line: Line | None) -> None:
+    def _say(self, told: tuple[str, str], line: Line | None, level: int = logging.WARNING) -> None:
         """Says once, in one line, that calls of this function wait, and why."""
         if any(reason.code == "limit" for reason in self.reasons):
             return
-        fact, advice = bound.told()
+        fact, advice = told
         self.reasons[reason("limit", fact, line, advice)] = 1
-        logger.warning("%s: %s %s", line, fact, advice)
+        logger.log(level, "%s: %s %s", line, fact, advice)
 
     def _drop_hollow(self) -> None:
         """Drops compiled code that computes nothing, which only leads from one break to the next: eager is faster."""
@@ -462,23 +472,26 @@ class CompiledFunction:
         self.eager_calls += start is None
         if outcome.learnt:  # the next recording breaks where this one ended
             self.ended = outcome.reason
-            self.streak.recorded = max(0, self.streak.recorded - 1)
+            self.streak.recorded = max(0.0, self.streak.recorded - 1)
             if not self.lessons.over():
                 return
-            self._say(self.lessons, outcome.reason.line)
+            self._say(self.lessons.told(), outcome.reason.line)
             self._drop_hollow()
         self.reasons[outcome.reason] = self.reasons.get(outcome.reason, 0) + 1
         if outcome.exception is not None:  # the next call may return; one that raises again and again runs eagerly
             if start is None:
                 mode = torch.is_grad_enabled()
                 self.raises[mode] = raised = self.raises.get(mode, 0) + 1
-                self.waits[mode] = PATIENCE ** (raised - RAISES) if raised > RAISES else 0
+                self.waits[mode] = self._patience(raised - RAISES) if raised > RAISES else 0
             return
         if start is not None:
             self.prune(start)
         mode = torch.is_grad_enabled()
         self.failures[mode] = failed = self.failures.get(mode, 0) + 1
-        self.waits[mode] = NEVER if outcome.reason.code == "fault" else PATIENCE**failed
+        self.waits[mode] = NEVER if outcome.reason.code == "fault" else self._patience(failed)
+
+    def _patience(self, failed: int) -> int:
+        return patience(failed, self.lessons.took, self.dispatch.eager / max(1, self.dispatch.waited))
 
     def prune(self, point: ResumeDispatch) -> None:
         """Drops the compiled code that leads to a point from which only the interpreter goes on, and what then leads
@@ -555,16 +568,6 @@ def _hide_from_torch_compile() -> None:
 _hide_from_torch_compile()
 
 logger = logging.getLogger("framefuse")
-# So often does the interpreter go on from a point before its function runs eagerly as a whole.
-SLOW_RUNS = 8
-SLOW_SHARE = 16  # and once more for so many hits
-WORTH = 2 * SLOW_RUNS * SLOW_SHARE  # hits of compiled code that was worth making although it was pruned
-IDLE = 4  # how much fewer calls than the limit are recorded where no graph has any work
-# A recording that gave no trace cost several eager calls for nothing: the n-th in a row is followed by PATIENCE**n
-# calls that run eagerly at once, so that a function which never compiles costs ever less.
-PATIENCE = 4
-RAISES = 4  # recordings in a row that may end with an exception before calls wait
-NEVER = 1 << 62  # a fault of ours comes again
 
 
 def live_functions() -> Sequence[CompiledFunction]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from framefuse.errors import Reason
+from framefuse.errors import Reason, let_go, rethrow
 from framefuse.ir.values import Value
 
 if TYPE_CHECKING:  # the rest of the stage is imported with the compiler
@@ -40,6 +40,24 @@ class Outcome:
     learnt: bool = False
     declined: bool = False
     found: bool = False
+
+
+def answer(outcome: Outcome) -> Value:
+    """The value of a call, or its exception."""
+    if outcome.exception is not None:
+        throw(outcome)
+    return outcome.value
+
+
+def throw(outcome: Outcome) -> NoReturn:
+    """Raises the exception of a call, and keeps nothing of the call that it does not hold under eager."""
+    assert outcome.exception is not None
+    let_go(outcome.exception)
+    error, outcome.exception = outcome.exception, None
+    try:
+        rethrow(error)
+    finally:
+        del error
 
 
 class Pending:

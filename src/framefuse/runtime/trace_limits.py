@@ -3,18 +3,38 @@ many recordings may end early."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from framefuse import _native
 
 VAIN = 12  # traces more that no call has hit yet than others: so many are made freely
-# Recorded calls more than calls of compiled code alone since, in a small function with breaks: so many are made freely.
-# Chosen: in five programs with ever new cases a recording took as long as 60 to 700 eager calls. Of cases that come in
-# turn the first nine are compiled in the first round, the others in the second.
-STREAK = 8
+# Recordings of no use yet, in a small function with breaks: so many are made freely. Chosen: in five programs with ever
+# new cases a recording took as long as 60 to 700 eager calls. Of cases that come in turn these are compiled in the
+# first round, the others later.
+STREAK = 10
+LIMIT = 16  # the trace limit for which these numbers of recordings are: a higher one raises them
+REDEEMED = 0.5  # what one is worth whose case came again: less than one, as each costs
+SHARE = 16  # calls of compiled code alone that pay for one more of them: chosen, as what each saves is little
+# So often does the interpreter go on from a point before the code that leads there is dropped, and once more for so
+# many calls of compiled code.
+SLOW_RUNS, SLOW_SHARE = 8, 16
+# In a small function, where that takes 0.2 to 1 ms and eager 0.02 to 0.1, so often from all points, and once more for
+# so many calls of compiled code; beyond that so many calls are eager, and each time so many times more.
+SLOW_SMALL, SLOW_SMALL_SHARE = 3, 64
+PAUSE, LONGER = 16, 4
+WORTH = 2 * SLOW_RUNS * SLOW_SHARE  # hits of compiled code that was worth making although it was pruned
+IDLE = 4  # how much fewer calls than the limit are recorded where no graph has any work
+UNASKED = 16  # calls that run eagerly before one asks again whether it may be recorded
 # Recordings that ended early and taught the next one where to break: freely so many, and more for a time.
 LESSONS, MOST_LESSONS, LESSONS_SECONDS = 2, 8, 2.0  # chosen
+# A recording that gave no trace cost several eager calls for nothing: the n-th in a row is followed by PATIENCE**n
+# calls that run eagerly at once, so that a function which never compiles costs ever less, from the second one on by as
+# many as take COSTS times as long as it did.
+PATIENCE, COSTS = 4, 2.0
+NEVER = 1 << 62  # a fault of ours comes again
+RAISES = 4  # recordings more than traces that may end with an exception before calls wait
+MOST = 1 << 30
 TIMES = 16.0  # as long as a trace took to make do calls run eagerly before the next one
 
 
@@ -34,18 +54,18 @@ class Bound:
     spent: float = 0.0
     times: float = TIMES
     until: float = 0.0
-    most: int = VAIN
+    most: float = VAIN
 
     @property
     def reached(self) -> bool:
         """Whether new cases wait whatever is hit."""
         return self.made >= self.limit or self.spent >= self.seconds
 
-    def allows(self, eager: float, vain: int) -> bool:
+    def allows(self, eager: float, vain: float) -> bool:
         """Whether the new case at hand may be recorded, after so many seconds of calls that ran eagerly, where
         ``vain`` of the earlier ones were of no use: up to ``most`` they are made freely.
         """
-        if not self.reached and vain < self.most:
+        if not self.reached and vain <= self.most - 1:
             self.times = TIMES
             return True
         if eager < self.until:
@@ -70,20 +90,49 @@ class Bound:
 
 @dataclass(slots=True)
 class Streak:
-    """The recorded calls of a function with breaks, less the calls since that ran compiled code alone: many where each
-    recording adds a case that does not come again.
+    """What recordings of a function with breaks were good for: ``recorded`` counts those of no use yet. One whose last
+    stretch, in ``last``, ran again was of use, and calls of compiled code alone pay for some more. ``slow`` counts the
+    times that the interpreter went on from a point without one, ``pause`` is what follows the next one that is too
+    many. ``small`` says that every call is small.
     """
 
-    recorded: int = 0
+    recorded: float = 0.0
     hits: int = 0
+    slow: int = 0
+    pause: int = PAUSE
+    small: bool = True
+    last: list[_native.Compiled] = field(default_factory=list)
 
-    def missed(self, hits: int, hit: bool) -> int:
+    def missed(self, hits: int, hit: bool) -> float:
         """A call met a new case, behind compiled code (``hit``) or at once, when so many calls had begun in compiled
         code, itself among them; gives the recordings that were of no use.
         """
-        self.recorded = max(0, self.recorded - max(0, hits - self.hits - hit))
+        used = sum(bool(entry.hits) for entry in self.last)
+        if used:
+            self.last = [entry for entry in self.last if not entry.hits]
+            self.pause = PAUSE
+        paid = used * REDEEMED + max(0, hits - self.hits - hit) / SHARE
+        self.recorded = max(0.0, self.recorded - paid)
         self.hits = hits
         return self.recorded
+
+    def told(self, whys: Iterable[str | None]) -> tuple[str, str]:
+        """What is reached, and what to do about it; ``whys`` say what each trace did not hold for, as far as known."""
+        last = [why.removesuffix(": any value from now on") for why in whys if why is not None][-1:]
+        cause = f" The last was made because {last[0]}." if last else ""
+        fact = f"Calls keep meeting new cases that do not come again: most of them run eagerly.{cause}"
+        advice = "Make no key, constant or branch of what differs in each call, or do that outside of the function."
+        return fact, f'{advice} If cases do come again, raise options={{"trace_limit": N}}.'
+
+    def ran_slowly(self, hits: int) -> int:
+        """Takes note of a run of the interpreter from a point, after so many calls that began in compiled code; gives
+        the calls that are to be eager now.
+        """
+        self.slow += 1
+        if not self.small or self.slow <= SLOW_SMALL + hits // SLOW_SMALL_SHARE:
+            return 0
+        pause, self.pause = self.pause, min(MOST, LONGER * self.pause)
+        return pause
 
 
 @dataclass(slots=True)
@@ -111,3 +160,13 @@ class Lessons:
 def in_vain(entries: Sequence[_native.Compiled]) -> int:
     """How many more entries no call has hit than calls have."""
     return sum(-1 if entry.hits else 1 for entry in entries)
+
+
+def patience(failed: int, took: float, eager: float) -> int:
+    """The calls that run eagerly after so many recordings that gave nothing: ever more, and from the second one on so
+    many that they take as long as some recordings, of which the last ``took`` so many seconds and a call ``eager``.
+    """
+    calls: int = PATIENCE**failed
+    if failed > 1 and eager:
+        calls = max(calls, int(COSTS * took / eager))
+    return min(calls, MOST)

@@ -7,7 +7,17 @@ import torch
 
 import framefuse
 from framefuse.api import compiled_function
-from framefuse.runtime.trace_limits import STREAK, TIMES, VAIN, Bound, Streak
+from framefuse.runtime.trace_limits import (
+    REDEEMED,
+    SHARE,
+    SLOW_SMALL,
+    SLOW_SMALL_SHARE,
+    STREAK,
+    TIMES,
+    VAIN,
+    Bound,
+    Streak,
+)
 
 MANY = 800
 
@@ -62,6 +72,18 @@ def test_cases_that_come_in_turn_are_all_compiled():
     assert len(state.products) == 12 and state.dispatch.hits >= 24
 
 
+@pytest.mark.first_call
+def test_what_made_calls_rest_is_told_with_its_values_and_a_higher_limit_ends_it():
+    for options, many in ({}, VAIN), ({"trace_limit": 32}, 2 * VAIN):
+        compiled = framefuse.compile(lambda x, request: {request["id"]: torch.sin(x)}, options=options)
+        for number in range(3 * VAIN):
+            compiled(torch.randn(3), {"id": f"r{number}"})
+        told = str(framefuse.explain(compiled))
+        assert f"was 'r{many - 2}', is 'r{many - 1}' (asked at test_bounds.py" in told
+        assert "keep meeting new cases" in told and "trace_limit" in told and "any value from now on)" not in told
+        assert len(compiled_function(compiled).products) == many
+
+
 def signs(x):
     return [float(row.sum()) > 0 for row in x]
 
@@ -72,14 +94,33 @@ def patterns(number, size):
     return (bits * 2.0 - 1.0)[:, None].expand(10, size).contiguous()
 
 
-def test_calls_of_compiled_code_alone_make_up_for_recordings():
-    streak = Streak()
-    streak.recorded = 4
+class Ran:
+    """An entry that so many calls ran."""
+
+    hits = 0
+
+
+def test_what_ran_again_and_many_calls_of_compiled_code_alone_make_up_for_recordings():
+    streak, first, second = Streak(), Ran(), Ran()
+    streak.recorded, streak.last = 4.0, [first, second]
     assert streak.missed(0, False) == 4
-    assert streak.missed(3, False) == 1  # three calls between
-    streak.recorded = 4
-    assert streak.missed(4, True) == 4  # the call at hand is no such call
-    assert streak.missed(9, True) == 0
+    assert streak.missed(SHARE, False) == 3  # so many calls between
+    assert streak.missed(SHARE + 1, True) == 3  # the call at hand is no such call
+    first.hits = 1
+    assert streak.missed(SHARE + 1, False) == 3 - REDEEMED and streak.last == [second]
+    first.hits = 2
+    assert streak.missed(SHARE + 1, False) == 3 - REDEEMED  # once for each
+    second.hits = 1
+    assert streak.missed(3 * SHARE + 1, False) == 0
+
+
+@pytest.mark.weighed
+def test_runs_of_the_interpreter_from_points_are_followed_by_ever_more_eager_calls():
+    streak = Streak()
+    assert [streak.ran_slowly(0) for _ in range(SLOW_SMALL + 3)] == [0] * SLOW_SMALL + [16, 64, 256]
+    assert streak.ran_slowly(5 * SLOW_SMALL_SHARE) == 0  # compiled code is worth it
+    large = Streak(small=False)
+    assert not any(large.ran_slowly(0) for _ in range(50))
 
 
 @pytest.mark.first_call
@@ -106,8 +147,8 @@ def test_cases_behind_a_break_that_come_in_turn_are_all_compiled_by_the_second_r
         x = patterns(number % 12 * 7 % 16, 2)[:4]
         assert compiled(x) == signs(x)
         made.append(state.recordings.made)
-    assert made[STREAK] == STREAK and made[11] == STREAK  # the first of all is none that could break
-    assert made[23] == made[-1] == 11 and not state.prunes
+    assert made[STREAK - 1] == made[11] == STREAK
+    assert made[23] == made[-1] == 12 and not state.prunes and not state.dispatch.rest
 
 
 def test_a_program_that_moves_on_is_compiled_again(caplog):
