@@ -10,6 +10,7 @@ from framefuse.autodiff.cut import choose_saved
 from framefuse.autodiff.differentiable_forms import with_differentiable_forms
 from framefuse.autodiff.divide import Division, Part, divide
 from framefuse.autodiff.dropped import Regions
+from framefuse.autodiff.exact_extremes import with_exact_extremes
 from framefuse.autodiff.frozen import frozen
 from framefuse.autodiff.holding import Group, Holding, holds, united
 from framefuse.autodiff.joint import Joint, names_of, read_later
@@ -49,7 +50,7 @@ def halves(
     users' passes over the graph of each piece with its gradients.
     """
     seen, given = len(graph.outputs), frozenset(inputs)
-    graph, leaves = apart(graph)
+    graph, leaves = apart(with_exact_extremes(graph))
     division = divide(with_differentiable_forms(graph), holders)
     views = views_of(division.graph, leaves)
     bases = {leaf.attr("index"): base(leaf, views) for leaf in leaves}
