@@ -23,7 +23,8 @@ from framefuse.ir.backward_calls import (
     transposed_times,
     transposed_times_conjugate,
 )
-from framefuse.ir.builder import Builder
+from framefuse.ir.builder import ONE, Builder
+from framefuse.ir.dtypes import BY_NAME
 from framefuse.ir.graph import Node
 from framefuse.ir.values import Value
 
@@ -91,17 +92,49 @@ def _of_matrices(node: Node) -> bool:
     return len(left) > 1 and (len(right) == 2 or (len(right) > 2 and left[:-2] == right[:-2]))
 
 
-@vjp_call("matmul", "__matmul__", "mm", "bmm", of_complex=_of_matrices)
+@vjp_call("matmul", "__matmul__", "mm", "bmm", "mv", "dot", of_complex=_of_matrices)
 def matmul(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> Sequence[Gradient] | None:
     args, ((_, g),) = arguments(node, "a b"), given.items()
-    if args is None or len(node.inputs) != 2 or any(len(operand.shape) < 2 for operand in node.inputs):
+    if args is None or len(node.inputs) != 2:
         return None
+    if any(len(operand.shape) < 2 for operand in node.inputs):
+        return _of_vectors(builder, node, args["a"], args["b"], g, need)
     return _of_product(builder, args["a"], args["b"], g, [need[node.inputs.index(args[name])] for name in "ab"], node)
 
 
-def _of_product(
-    builder: Builder, a: Node, b: Node, g: Node, need: Sequence[bool], node: Node
-) -> Sequence[Gradient]:
+def _times(builder: Builder, a: Node, b: Node) -> Node:
+    wide = BY_NAME[a.dtype.compute]
+    return builder.cast(builder.pointwise("mul", builder.cast(a, wide), builder.cast(b, wide)), a.dtype)
+
+
+def _of_vectors(
+    builder: Builder, node: Node, a: Node, b: Node, g: Node, need: Sequence[bool]
+) -> Sequence[Gradient] | None:
+    """Of a product with a vector: the gradient of a matrix is a product for each of its elements."""
+    if len(b.shape) > 2 or (len(a.shape) > 2 and len(b.shape) > 1) or not a.dtype is b.dtype is g.dtype:
+        return None
+
+    def outer(operand: Node, down: Node, along: Node) -> Node:
+        column = builder.reshape(down, (*down.shape, ONE))
+        return _times(builder, builder.expand(column, operand.shape), builder.expand(along, operand.shape))
+
+    by_operand: dict[Node, Node] = {}
+    for operand, other in ((a, b), (b, a)):
+        if not need[node.inputs.index(operand)]:
+            continue
+        if len(operand.shape) > 1:
+            by_operand[operand] = outer(operand, *((g, other) if operand is a else (other, g)))
+        elif len(other.shape) == 1:
+            by_operand[operand] = _times(builder, builder.expand(g, operand.shape), other)
+        elif operand is a:
+            by_operand[operand] = call(builder, torch.matmul, (b, g), like=operand)
+        else:
+            rows = _rows(builder, a), builder.reshape(g, (builder.count(g.shape),))
+            by_operand[operand] = call(builder, transposed_times, rows, like=operand)
+    return [by_operand.get(operand) for operand in node.inputs]
+
+
+def _of_product(builder: Builder, a: Node, b: Node, g: Node, need: Sequence[bool], node: Node) -> Sequence[Gradient]:
     by_operand: dict[Node, Node] = {}
     shared = len(b.shape) == 2 and len(a.shape) > 2
     batch, is_complex = g.shape[:-2], g.dtype.kind == "complex"
@@ -123,9 +156,7 @@ def _of_product(
     return [by_operand.get(operand) for operand in node.inputs]
 
 
-def _lying(
-    builder: Builder, node: Node, operand: Node, both: tuple[Node, Node], ways: tuple[Value, Value]
-) -> Node:
+def _lying(builder: Builder, node: Node, operand: Node, both: tuple[Node, Node], ways: tuple[Value, Value]) -> Node:
     """The gradient of one operand, which eager makes to lie as the operand does where that is a matrix."""
     order = order_in(builder, node, operand)
     by_columns = order == (1, 0)
