@@ -1,4 +1,4 @@
-"""Rounds values of 16 bits on the way to an extreme that is trained as eager does, so that a backward finds it again."""
+"""Rounds 16-bit values on the way to an extreme that is trained as eager does, so that a backward finds it again."""
 
 from __future__ import annotations
 
