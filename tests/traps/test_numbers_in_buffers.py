@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from tests.traps.trap import Table, Trap, hold
 from torch import nn
+from torch.nn import functional
 
 TABLE = Table()
 trap = TABLE.trap
@@ -129,6 +130,16 @@ def an_item_that_is_a_size(compiled):
 def an_item_that_is_an_index(compiled):
     values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
     yield from counted(compiled, lambda m, x: (x * values[int(m.k)], f"{m.k.item()}"))
+
+
+@trap(traces=2, hits=10)
+def a_buffer_halved(compiled):
+    def body(m, x):
+        half = m.k // 2
+        most = max(half, m.k - half)
+        return functional.pad(x, (half, m.k - half)) if most < 4 else x * most
+
+    yield from counted(compiled, body)
 
 
 @trap(traces=2, hits=10)

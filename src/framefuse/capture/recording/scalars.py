@@ -173,7 +173,10 @@ class Scalars:
         if left is None or right is None:
             return None
         if call.name in DIVISIONS:
-            if call.kwargs.get("rounding_mode") not in ("trunc", "floor") or not (left >= 0 and right > 0):
+            floors = call.name in ("__floordiv__", "floor_divide")
+            if call.kwargs.get("rounding_mode", "floor" if floors else None) not in ("trunc", "floor"):
+                return None
+            if not (left >= 0 and right > 0):
                 return None
         elif call.kwargs:
             return None
