@@ -330,6 +330,32 @@ def what_refers_to_an_object(x, n):
     return any(each is holder for each in gc.get_referrers(held)), gc.is_tracked(holder), x * n
 
 
+def steps(*sizes):
+    return torch.arange(float(torch.Size(sizes).numel())).reshape(sizes)
+
+
+def offsets(compiled, body):
+    f = compiled(body)
+    others = steps(3, 5).t(), steps(6, 3)[1:], steps(5, 3), steps(5, 3) + 2
+    for x in (steps(4, 3), steps(4, 3) + 1, steps(5, 3), *others):
+        yield f(x)
+
+
+@trap(traces=3, hits=4)
+def where_views_of_what_a_call_made_begin(compiled):
+    def body(x):
+        part = (x * 2)[1:]
+        turned = (x + 1).t()[2:]
+        return part * part.storage_offset(), turned.storage_offset(), x * 2 if turned.storage_offset() > 1 else x
+
+    yield from offsets(compiled, body)
+
+
+@trap(traces=4, hits=4)
+def where_a_view_begins_that_may_be_of_an_input(compiled):
+    yield from offsets(compiled, lambda x: x * x.contiguous()[1:].storage_offset())
+
+
 @TABLE.parametrize()
 def test_a_question_is_answered_for_the_program(trap: Trap) -> None:
     hold(trap)

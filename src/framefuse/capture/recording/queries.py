@@ -99,9 +99,16 @@ def _length(recorder: Recorder, function: Function, name: str, args: Arguments, 
 @answers("offset")
 def _offset(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     _decide(args, kwargs)
-    recorder.number(args[0])
+    number = recorder.number(args[0])
     value = function(*args, **kwargs)
-    recorder.kill("tensor-attribute", name)
+    if number is None:
+        return value
+    memory = recorder.metas[number].storage
+    if recorder.relations.data_symbols or any(recorder.metas[given].storage == memory for given in recorder.inputs):
+        recorder.kill("tensor-attribute", name)  # no guard looks at where inputs begin
+        return value
+    recorder.relations.pin_sizes()
+    recorder.fix_strides()  # which decide whether memory is an input's
     return value
 
 
