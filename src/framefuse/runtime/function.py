@@ -38,6 +38,7 @@ from framefuse.runtime.trace_limits import (
     STREAK,
     UNASKED,
     VAIN,
+    WITHIN,
     WORTH,
     Bound,
     Lessons,
@@ -394,10 +395,9 @@ class CompiledFunction:
     def records(self, hit: bool = False) -> bool:
         """Whether the call at hand, which compiled code has begun where it is a ``hit``, may be or is recorded."""
         if self.dispatch.weighs and self.dispatch.recorded:
-            return True
+            return not self.streak.small or self.streak.recorded <= self.recordings.most
         vain = self.streak.missed(self.dispatch.hits, hit) if self.streak.small else 0
-        limit, most = self.options.trace_limit, VAIN
-        self.recordings.limit = MOST
+        limit, most, self.recordings.limit = self.options.trace_limit, VAIN, MOST
         if self.resume_dispatches:
             self.recordings.limit, most = 2 * limit if self.computes() else max(1, limit // IDLE), STREAK
         self.recordings.most = most * max(1.0, limit / LIMIT)
@@ -430,9 +430,9 @@ class CompiledFunction:
             yield
         finally:
             self.lessons.took = time.perf_counter() - start
+            self.streak.recorded += 1.0 if counts else WITHIN
             if counts:
                 self.recordings.add(self.lessons.took, self.dispatch.eager)
-                self.streak.recorded += 1
 
     def weighed(self, eager: float, compiled: float, least_eager: float, least_compiled: float) -> None:
         """Takes the seconds of a weighing; where compiled calls are slower than eager ones, calls are eager for some

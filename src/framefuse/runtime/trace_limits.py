@@ -14,6 +14,7 @@ VAIN = 12  # traces more that no call has hit yet than others: so many are made 
 # first round, the others later.
 STREAK = 10
 LIMIT = 16  # the trace limit for which these numbers of recordings are: a higher one raises them
+WITHIN = 0.5  # what one more counts in a call that was recorded already, as its loop met another new case
 REDEEMED = 0.5  # what one is worth whose case came again: less than one, as each costs
 SHARE = 16  # calls of compiled code alone that pay for one more of them: chosen, as what each saves is little
 # So often does the interpreter go on from a point before the code that leads there is dropped, and once more for so

@@ -151,6 +151,32 @@ def test_cases_behind_a_break_that_come_in_turn_are_all_compiled_by_the_second_r
     assert made[23] == made[-1] == 12 and not state.prunes and not state.dispatch.rest
 
 
+def lbfgs():
+    weight = torch.nn.Parameter(torch.linspace(-1, 1, 6))
+    optimizer = torch.optim.LBFGS([weight], lr=0.1, max_iter=4)
+
+    def step(x):
+        def loss():
+            optimizer.zero_grad()
+            error = (torch.tanh(x * weight) - 0.3).pow(2).sum() + weight.pow(4).sum()
+            error.backward()
+            return error
+
+        return optimizer.step(loss)
+
+    return step
+
+
+@pytest.mark.first_call
+def test_a_call_that_meets_a_new_case_in_each_turn_of_a_loop_is_recorded_no_longer_than_others():
+    step, compiled = lbfgs(), framefuse.compile(lbfgs())
+    state = compiled_function(compiled)
+    for _ in range(14):  # the optimizer keeps four more directions at each call
+        x = torch.linspace(0.5, 2, 6)
+        torch.testing.assert_close(compiled(x), step(x), rtol=1e-3, atol=1e-4)
+    assert state.streak.recorded <= STREAK + 1.5 and state.recordings.made < STREAK
+
+
 def test_a_program_that_moves_on_is_compiled_again(caplog):
     compiled = framefuse.compile(lambda x: torch.sin(x), dynamic=False, options={"trace_limit": 3})
     with torch.no_grad(), caplog.at_level(logging.WARNING, "framefuse"):
