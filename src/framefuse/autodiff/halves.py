@@ -11,7 +11,7 @@ from framefuse.autodiff.differentiable_forms import with_differentiable_forms
 from framefuse.autodiff.divide import Division, Part, divide
 from framefuse.autodiff.dropped import Regions
 from framefuse.autodiff.exact_extremes import with_exact_extremes
-from framefuse.autodiff.frozen import frozen
+from framefuse.autodiff.frozen import frozen, is_frozen
 from framefuse.autodiff.holding import Group, Holding, holds, united
 from framefuse.autodiff.joint import Joint, names_of, read_later
 from framefuse.autodiff.joint_passes import JointPass, Moved, joint_of, with_joint_pass
@@ -29,6 +29,7 @@ from framefuse.ir.builder import Shape
 from framefuse.ir.derivative import Backward, Case, Given, Halves, Holder, Piece, Saved
 from framefuse.ir.graph import Graph, Node, Output
 from framefuse.ir.ops import POINTWISE, TABLE
+from framefuse.ir.pairs import split_of
 from framefuse.ir.strides import dense_order
 from framefuse.ir.taped_calls import Taped
 
@@ -112,11 +113,13 @@ class _Maker:
             output.node: Saved(output.node, "output", place, memory=True)
             for place, output in zip(part.outputs, primal.outputs, strict=True)
         }
-        seen = {**given, **shown}
+        seen = {**_contents(shown), **given, **shown}
         behind = self._behind(part, kept)
         free = {node for node, entry in seen.items() if self._may_be_saved(entry, kept)} - behind.keys()
         seen, free = {**seen, **behind}, free | behind.keys()
         others = {node for node in free if seen[node].kind == "input" or seen[node].place < self.seen}
+        shared = _reals_of(primal, seen)  # of complex numbers, which kernels read as these
+        others |= {node for node, whole in shared.items() if whole in others}
         cold = frozen(primal, others, *Regions.in_graph(primal).parts(primal.nodes))
         primal = cold.graph
         part = replace(part, origin={**part.origin, **{node: part.origin[was] for node, was in cold.origin.items()}})
@@ -130,7 +133,7 @@ class _Maker:
             forbidden=seen.keys() - free,
             frozen=cold.origin,
             # What eager saved of the results follows a write to them.
-            once=cold.once | {node for node in others if seen[node].kind == "output" or node in behind},
+            once=cold.once | {node for node in others & seen.keys() if seen[node].kind == "output" or node in behind},
             seen=others,
             regions=Regions.in_graph(primal, cold.origin),
             hints=primal.hints,
@@ -142,7 +145,9 @@ class _Maker:
         own = [node for node in chosen if node not in known]
         theirs = {node: entry for node, entry in given.items() if not self._is_written(entry)}
         own += [node for node in roots if node not in theirs and node not in known and node not in own]
-        hidden = self._hide(part, joint, own)
+        changing = {node for node, whole in shared.items() if whole not in free}
+        changing |= {node for node, was in cold.origin.items() if is_frozen(node) and was in shared}
+        hidden = self._hide(part, joint, own, changing)
         known.update((node, Saved(node, "own", place)) for node, place in zip(own, hidden, strict=True))
         saved = sorted((known[node] for node in chosen), key=lambda entry: entry.kind == "own")
         through = [entry for entry in saved if entry.kind != "own"]
@@ -255,12 +260,14 @@ class _Maker:
             if kind == "output":
                 yield Saved(self.graph.outputs[place].node, kind, place)
 
-    def _hide(self, part: Part, joint: Joint, own: Sequence[Node]) -> list[int]:
-        """Has the forward graph give these values of a piece; the places of its outputs."""
+    def _hide(self, part: Part, joint: Joint, own: Sequence[Node], changing: Collection[Node]) -> list[int]:
+        """Has the forward graph give these values of a piece, copies of those that others may write; the places of its
+        outputs.
+        """
         copies = extract(joint.builder.nodes, own, part.origin, marks=True)
         self.nodes.update(dict.fromkeys(copies.values()))
         for node in own:
-            if node.dtype.kind == "complex" and copies[node].op != "result":  # kernels have no complex numbers
+            if node in changing or (node.dtype.kind == "complex" and copies[node].op != "result"):  # no kernel's work
                 copies[node] = self.copies.setdefault(copies[node], copied(copies[node]))
                 self.nodes.update(dict.fromkeys((*copies[node].inputs, copies[node])))
             self.hidden.setdefault(copies[node], len(self.graph.outputs) + len(self.hidden))
@@ -295,6 +302,18 @@ class _Maker:
         return mapped(graph, copies, further)
 
 
+def _reals_of(graph: Graph, seen: Collection[Node]) -> dict[Node, Node]:
+    """The nodes that show the memory of complex numbers which others see as reals, with these."""
+    shared: dict[Node, Node] = {}
+    for node in graph.nodes:
+        whole = split_of(node)
+        while whole is not None and whole not in seen and whole.op in MARKS:
+            whole = whole.inputs[0]
+        if whole is not None and whole in seen:
+            shared[node] = whole
+    return shared
+
+
 def _ends(graph: Graph) -> list[Node]:
     """The nodes that a graph names beside those that its nodes read."""
     named = [*(output.node for output in graph.outputs), *(write.node for write in graph.writes)]
@@ -318,6 +337,16 @@ def _marked(node: Node) -> Iterator[Node]:
     while node.op in MARKS and node.inputs[0].op in MARKS:
         node = node.inputs[0]
         yield node
+
+
+def _contents(shown: Mapping[Node, Saved]) -> dict[Node, Saved]:
+    """What gradients read of outputs that say of their own gradient that it is computed from what they hold."""
+    found: dict[Node, Saved] = {}
+    for node, entry in shown.items():
+        for alike in _marked(node):
+            if alike.op == "detach":
+                found[alike] = replace(entry, node=alike)
+    return found
 
 
 def _differs_again(node: Node) -> bool:

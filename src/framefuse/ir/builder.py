@@ -40,6 +40,7 @@ class Builder:
         self.extents: set[Atom] = set()
         self.line: Line | None = None
         self.differentiable = False
+        self.whole: set[Node] = set()  # complex numbers whose parts are read from their memory
         self._table: dict[Hashable, Node] = {}
         self._results: dict[Node, dict[Path, Node]] = {}
         self._calls: dict[tuple[Node, ...], list[Node]] = {}

@@ -51,7 +51,7 @@ def parts(builder: Builder, node: Node) -> Pair:
     if node.op == "detach":
         real, imaginary = parts(builder, node.inputs[0])
         return builder.detach(real), builder.detach(imaginary)
-    if is_joined(node):
+    if is_joined(node) and node not in builder.whole:
         call = node.inputs[0]
         return call.inputs[0], call.inputs[-1]
     both = in_memory(builder, node)
@@ -70,6 +70,13 @@ def is_join(call: Node) -> bool:
     if call.attr("target") is not torch.complex or len(call.attr("args")) != 2 or call.attr("kwargs"):
         return False
     return all(part.shape == call.inputs[0].shape for part in call.inputs)
+
+
+def split_of(node: Node) -> Node | None:
+    """The complex numbers whose memory the node shows as reals, itself, if any."""
+    if node.op != "result" or node.inputs[0].attr("target") is not reals:
+        return None
+    return node.inputs[0].inputs[0]
 
 
 def in_memory(builder: Builder, node: Node) -> Node:

@@ -43,9 +43,10 @@ class _Clusters:
         self.calls: dict[int, int] = {}  # by call the one that it was joined to
         self.owner: dict[int, int] = {}  # by complex value the call that gave it
         self.border: set[tuple[int, int]] = set()  # (call, value): the value has to be in memory
+        leaving = set(outside(trace.result, trace.effects))
+        self.seen = {trace.metas[value].storage for value in leaving}
         for place, call in enumerate(trace.calls):
             self._call(place, call)
-        leaving = set(outside(trace.result, trace.effects))
         self.border.update((place, value) for value, place in self.owner.items() if value in leaving)
         trains = any(entry.spec.requires_grad for entry in trace.assumptions.inputs)
         self.saved = costs.COMPLEX_SAVED[trains]
@@ -68,7 +69,8 @@ class _Clusters:
         if not read and not given:
             return
         rule = find(call.target) if call.target != "setitem" else None
-        if (rule is None and call.target != "setitem") or (rule is not None and rule not in RULES):
+        known = call.target == "setitem" if rule is None else rule in RULES and not self._keeps_own(call)
+        if not known:
             self.border.update((self.owner[value], value) for value in read if value in self.owner)
             return
         self.calls[place] = place
@@ -80,6 +82,16 @@ class _Clusters:
             else:
                 self.border.add((place, value))
         self.owner.update(dict.fromkeys((*given, *self._complex(call.written)), place))
+
+    def _keeps_own(self, call: Call) -> bool:
+        """Whether eager computes the gradient from a result that leaves: what is written to it by then changes that."""
+        held, metas = self.trace.autograd, self.trace.metas
+        for value in self._complex(refs(call.result)):
+            number = None if held is None else held.along.get(value)
+            storage = metas[value].storage
+            if held is not None and number is not None and storage in self.seen & {*held.holders[number].storages}:
+                return True
+        return False
 
     def _complex(self, values: Sequence[int]) -> list[int]:
         return [value for value in values if self.trace.metas[value].dtype.is_complex]

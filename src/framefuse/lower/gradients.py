@@ -8,7 +8,7 @@ from framefuse.errors import Stop
 from framefuse.ir.custom_calls import CustomCall
 from framefuse.ir.graph import Node
 from framefuse.ir.ops import TABLE, VIEW
-from framefuse.ir.pairs import joined, parts
+from framefuse.ir.pairs import is_joined, joined, parts
 from framefuse.ir.stops import reason
 from framefuse.ir.trace import Call, Trace, outside, refs
 from framefuse.lower.context import Lowering
@@ -87,7 +87,11 @@ class Gradients:
     def shown(self, call: Call, value: int, node: Node, leaving: Container[int]) -> Node:
         """The contents of what leaves: what is computed from it rests on it: its own gradient may be asked."""
         meta = self.trace.metas[value]
-        if not self.on or value not in leaving or not meta.requires_grad or not node.dtype.is_float:
+        if not self.on or value not in leaving or not meta.requires_grad:
+            return node
+        if not meta.view and is_joined(node):  # what reads it reads its memory, not what that was joined of
+            self.builder.whole.add(node)
+        if not node.dtype.is_float:
             return node
         if not meta.view:
             return self._own(node)

@@ -8,9 +8,10 @@ from itertools import pairwise
 from framefuse.errors import Stop
 from framefuse.ir.graph import Node
 from framefuse.ir.ops import ELEMENTWISE, REDUCE, TABLE, VIEW, reads_result
+from framefuse.ir.pairs import is_joined, joined, parts, split_of
 from framefuse.ir.stops import reason
 from framefuse.ir.torch_calls import norm
-from framefuse.ir.trace import Call, Trace, refs
+from framefuse.ir.trace import Call, Trace, outside, refs
 from framefuse.ir.values import Value
 from framefuse.lower.aliases import replay
 from framefuse.lower.context import Lowering
@@ -21,6 +22,7 @@ BY_RESULT = frozenset(
     "celu copysign cumprod elu exp exp2 expm1 hypot leaky_relu pow reciprocal relu rrelu rsqrt selu sgn sigmoid sqrt "
     "tan tanh".split()
 )
+OF_RESULTS = ("relu", "softmax", "log_softmax", "log_softmax_of_one")  # rules that read the result, and nothing else
 
 
 class Lasting:
@@ -39,6 +41,7 @@ class Lasting:
         self.holders = trace.autograd.holders if trace.autograd is not None else ()
         self.along = trace.autograd.along if trace.autograd is not None else {}
         given = {trace.metas[entry.value].storage for entry in trace.assumptions.inputs}
+        self.shown = {trace.metas[value].storage for value in outside(trace.result, trace.effects)}
         self.unseen = dict(self._unseen())
         self.last = dict(self._written())
         given -= self.last.keys()
@@ -69,10 +72,31 @@ class Lasting:
         if value not in call.written:
             if any(metas[operand].storage == storage for operand in operands):  # a view follows what it is of
                 return node
-            if node.dtype.is_float and source(node) in map(source, given):
-                node = self.builder.derived(node, KEPT, (node,))
+            node = self._of_its_own(node, set(map(source, given)))
+            if storage in self.shown and self._keeps_own(value, storage):
+                node = self._read_back(node)
         self.found.update(_forms(node, given))
         return node
+
+    def _of_its_own(self, node: Node, others: Collection[Node]) -> Node:
+        """The node, as another one where it is an operand in memory of its own."""
+        if node.dtype.is_float and source(node) in others:
+            return self.builder.derived(node, KEPT, (node,))
+        if is_joined(node) and any(source(part) in others for part in node.inputs[0].inputs):
+            pair = [self.builder.derived(part, KEPT, (part,)) for part in parts(self.builder, node)]
+            alike = joined(self.builder, (pair[0], pair[1]), node.inputs[0].attr("orders")[0])
+            self.builder.lying[alike.inputs[0]] = self.builder.lying.get(node.inputs[0], ())
+            return alike
+        return node
+
+    def _read_back(self, node: Node) -> Node:
+        """A rounded result whose gradient eager computes from itself, as one whose gradient reads what is in memory."""
+        rule = by_result(node.inputs[0]) if is_rounded(node) else None
+        if rule is None:
+            return node
+        there = self.builder.detach(node)
+        part = self.builder.derived(self.builder.cast(there, node.inputs[0].dtype), rule[0], rule[1], *rule[2])
+        return self.builder.derived(there, KEPT, (self.builder.cast(part, node.dtype),))
 
     def unseen_write(self, value: int, index: int) -> Call | None:
         """The ``.data`` through which call number ``index`` writes to memory that the function made and that eager's
@@ -186,6 +210,8 @@ class Lasting:
         holders = [self.holders[self.along[value]] for value in results]
         saved = {storage for holder in holders for storage in holder.storages}
         saved |= self.parts.intersection(self.trace.metas[value].storage for value in call.written)
+        if not call.written:  # a view, as a lazy conjugate, follows what it is of
+            saved |= {self.trace.metas[value].storage for value in refs(call.result)}
         operands = [value for value in refs((call.args, call.kwargs)) if self.trace.metas[value].storage not in saved]
         unsaved = seen.intersection(source(self.values.contents[value]) for value in operands)
         more = any(holder.more for holder in holders)
@@ -200,16 +226,18 @@ class Lasting:
 
 def by_result(node: Node) -> tuple[str, tuple[Node, ...], tuple[Value, ...]] | None:
     """The rule by which the gradient of a value is computed from that itself, with its operands and parameters."""
-    if node.op == "derived" and (node.attr("name") == "relu" or node.attr("name").endswith("_written")):
+    if node.op == "derived" and (node.attr("name") in OF_RESULTS or node.attr("name").endswith("_written")):
         return node.attr("name"), node.inputs[1:], node.attr("parameters")
     return (f"{node.op}_written", node.inputs, ()) if reads_result(TABLE[node.op]) else None
 
 
 def source(node: Node) -> Node:
     """What a view is of."""
-    while is_view(node):
-        node = node.inputs[0]
-    return node
+    while True:
+        whole = node.inputs[0] if is_view(node) else split_of(node)
+        if whole is None:
+            return node
+        node = whole
 
 
 def is_view(node: Node) -> bool:
@@ -232,6 +260,8 @@ def _forms(node: Node, operands: Collection[Node] = ()) -> Iterable[Node]:
     while _is_form(node, operands):
         node = node.inputs[0]
         yield node
+    for part in node.inputs[0].inputs if is_joined(node) else ():
+        yield from _forms(part, operands)
 
 
 def _is_form(node: Node, operands: Collection[Node]) -> bool:
