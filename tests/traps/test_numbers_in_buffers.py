@@ -168,6 +168,26 @@ def an_item_behind_writes_of_other_kinds(compiled):
     yield from counted(compiled, body)
 
 
+@trap(traces=3, hits=16)
+def a_product_that_wraps(compiled):
+    module = nn.Module()
+    module.n = nn.Buffer(torch.tensor(2))
+    f = compiled(lambda x: x * (2 if (module.n * 6364136223846793005 + 1442695040888963407).item() % 3 else 3))
+    for call in range(24):
+        module.n.fill_(call)
+        yield f(torch.ones(3))
+
+
+@trap(traces=3, hits=16)
+def a_power_that_wraps(compiled):
+    module = nn.Module()
+    module.n = nn.Buffer(torch.tensor(2))
+    f = compiled(lambda x: x * (module.n * module.n // 2 * module.n * 2).item() + (module.n * module.n * 4 // 4).item())
+    for call in range(24):
+        module.n.fill_(call if call < 5 else 10**9 * call)
+        yield f(torch.ones(3, dtype=torch.int64))
+
+
 @trap(traces=2, hits=10)
 def a_buffer_assigned_as_it_is(compiled):
     def body(m, x):

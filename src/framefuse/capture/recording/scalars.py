@@ -17,7 +17,7 @@ from framefuse.capture.facts.relations import Relations
 from framefuse.capture.facts.sources import Sources
 from framefuse.capture.recording.call_arguments import CallArguments
 from framefuse.capture.recording.tensors import Entrance
-from framefuse.ir.numbers import Expr, Real, Symbol, constant_real
+from framefuse.ir.numbers import Binary, Expr, Floordiv, Modulo, Real, Symbol, constant_real, expr
 from framefuse.ir.own_class import is_a
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.trace import Call, Ref, TensorMeta
@@ -41,6 +41,7 @@ COUNTED = {
     "add_": operator.add, "__iadd__": operator.add, "sub_": operator.sub, "__isub__": operator.sub,
     "mul_": operator.mul, "__imul__": operator.mul, "fill_": lambda _, new: new,
 }  # fmt: skip
+SMALL = 2**31  # numbers below it may be multiplied: torch's ints wrap, those of expressions do not
 TESTS = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 
 
@@ -159,7 +160,7 @@ class Scalars:
         if operation is None or len(call.args) != 2 or call.kwargs or call.args[0] != Ref(number):
             return None
         other = self._part(call.args[1], place)
-        return None if other is None else operation(before, other)
+        return None if other is None else self._small(operation(before, other))
 
     def _computed(self, maker: int) -> int | None:
         """The element that a call gave."""
@@ -180,7 +181,22 @@ class Scalars:
                 return None
         elif call.kwargs:
             return None
-        result: int = operation(left, right)
+        return self._small(operation(left, right))
+
+    def _small(self, result: int) -> int | None:
+        """A result that does not wrap: guards hold what it is made of to be small. None for any other."""
+        if type(result) is not Integer:
+            return result
+        relations, form = self.recorder.relations, result.expr
+        if not form.symbols.isdisjoint(relations.data_symbols) or _most(form) >= 2**63:
+            return None
+        symbols = sorted(form.symbols, key=str)
+        if any(abs(relations.hints[symbol]) >= SMALL for symbol in symbols):
+            return None
+        for symbol in symbols:
+            relations.relate("<", symbol.expr, expr(SMALL))
+            if symbol.signed:
+                relations.relate("<", expr(-SMALL), symbol.expr)
         return result
 
     def _equal(self, result: int | None, tensor: torch.Tensor) -> int | None:
@@ -318,6 +334,22 @@ def _rounded(form: Real, single: bool) -> Real:
     digits.
     """
     return Real("float32", (form,)) if single else form
+
+
+def _most(form: Expr) -> int:
+    """What the absolute value of an expression of small numbers does not exceed."""
+    total = 0
+    for atoms, factor in form.terms:
+        most = abs(factor)
+        for atom in atoms:
+            if not is_a(atom, Binary):
+                most *= SMALL
+            elif is_a(atom, Floordiv):
+                most *= _most(atom.left)
+            else:
+                most *= _most(atom.right) if is_a(atom, Modulo) else max(_most(atom.left), _most(atom.right))
+        total += most
+    return total
 
 
 def _made(call: Call, single: bool) -> Real | None:
