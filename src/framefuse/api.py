@@ -16,7 +16,7 @@ import torch
 from framefuse import _native, logs
 from framefuse.alone import calling, is_of_torch
 from framefuse.backends import registry
-from framefuse.errors import UserError, kind_of
+from framefuse.errors import UserError, kind_of, writing
 from framefuse.ir.marks import WHOLE
 from framefuse.native import abi
 from framefuse.options import FLOATS, Options, disabled, resolve
@@ -257,9 +257,10 @@ def save_cache(path: str | os.PathLike[str], *, key: str | bytes | None = None, 
         How many entries there are: calls, programs, and machine code of kernels.
 
     Raises:
-        UserError: there is nothing to write. OSError: the file cannot be written.
+        UserError: there is nothing to write. An OSError too: the file cannot be written.
     """
-    saved: int = importlib.import_module("framefuse.driver.archive").save(path, key, whole)
+    with writing(path):
+        saved: int = importlib.import_module("framefuse.driver.archive").save(path, key, whole)
     return saved
 
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
 from framefuse.ir.source import Line
@@ -14,6 +20,51 @@ class UserError(ValueError):
 
 class Recompile(UserError, RuntimeError):
     """A call that would compile where torch's stance forbids it; torch raises a RuntimeError there."""
+
+
+class Unwritable(UserError, OSError):
+    """A file that cannot be written where a user asked for it; the text begins with the line that did."""
+
+    def __init__(self, path: str | os.PathLike[str], error: OSError) -> None:
+        folder = Path(path).absolute().parent
+        if Path(path).is_dir():
+            advice = "Give the name of a file in it"
+        elif not folder.exists():
+            advice = f"Make the folder {folder} first"
+        else:
+            advice = "Give the name of a file that you can write"
+        line = calling_line()
+        place = f"{line}\n    {line.text}\n" if line is not None else ""
+        super().__init__(f"{place}{os.fspath(path)} cannot be written: {error.strerror or error}. {advice}")
+        self.errno, self.strerror, self.filename = error.errno, error.strerror, os.fspath(path)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Around what writes a file for a user, to raise what says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise Unwritable(path, error) from error
+
+
+def demand_folder(path: str | os.PathLike[str]) -> None:
+    """Raises what :func:`writing` would, before work of minutes whose result would have no place."""
+    if not Path(path).absolute().parent.exists():
+        raise Unwritable(path, OSError(errno.ENOENT, os.strerror(errno.ENOENT)))
+
+
+def calling_line() -> Line | None:
+    """The line that called framefuse; None where nothing else runs."""
+    frame = sys._getframe(1)
+    while frame.f_globals.get("__name__", "").partition(".")[0] in ("framefuse", "contextlib"):
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+    return Line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)
 
 
 def kind_of(value: object) -> str:

@@ -69,3 +69,27 @@ def test_a_wrong_run_tells_one_thing(words, capsys):
     assert cli.main(words) == 2
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 1 and ("Choose one of" in told[0] or "can't open file" in told[0])
+
+
+@pytest.mark.parametrize("writer", ["report", "export", "save_cache"])
+@pytest.mark.parametrize("place", ["missing/page", "", "file/page"])
+def test_a_file_that_cannot_be_written_is_an_error_at_the_line_that_asked(tmp_path, writer, place):
+    pytest.importorskip("jinja2")
+    (tmp_path / "file").touch()
+    path, x = tmp_path / place, torch.ones(3)
+    compiled = framefuse.compile(lambda x: x + 1)
+    compiled(x)
+    with pytest.raises(framefuse.UserError) as raised:
+        if writer == "report":
+            framefuse.report(compiled, path, x)
+        elif writer == "export":
+            framefuse.export(lambda x: x + 1, (x,), path)
+        else:
+            framefuse.save_cache(path)
+    text = str(raised.value)
+    assert isinstance(raised.value, OSError)
+    assert text.startswith(f"{__file__}:")
+    assert f"    framefuse.{writer}(" in text
+    assert f"{path} cannot be written: " in text
+    advice = {"missing/page": f"Make the folder {tmp_path / 'missing'} first", "": "Give the name of a file in it"}
+    assert text.endswith(advice.get(place, "Give the name of a file that you can write"))

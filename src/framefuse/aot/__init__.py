@@ -52,7 +52,8 @@ def export(
         it calls.
 
     Raises:
-        UserError: the program cannot be exported; the text says why and where. OSError: the file cannot be written.
+        UserError: the program cannot be exported; the text says why and where. An OSError too: the file cannot be
+            written.
     """
     stage = importlib.import_module("framefuse.aot.exporting")
     asked = {"kwargs": kwargs, "dynamic": dynamic, "weights": weights, "libtorch": libtorch}

@@ -19,7 +19,7 @@ from framefuse.aot.recording import Recorded, checks, pinned, recorded, sources,
 from framefuse.aot.results import structure
 from framefuse.aot.shared_library import build
 from framefuse.aot.torchscript import as_python, is_script
-from framefuse.errors import UserError
+from framefuse.errors import UserError, demand_folder, writing
 
 DEVICES = ("cpu", "cuda")
 Dynamic = bool | None | Mapping[int | str, Mapping[int, str]]
@@ -52,6 +52,7 @@ def export(
 ) -> Exported:
     """What :func:`framefuse.export` does, which says what these are and what is raised."""
     beside = _beside(Path(path), weights)
+    demand_folder(path)
     function, named = _python(f, example_inputs, kwargs or {})
     given = inputs_of(function, example_inputs, kwargs or {})
     examples = _examples(given.tensors)
@@ -82,7 +83,8 @@ def export(
     made = (code.kernels, code.written, code.tails, results, description)
     shared = (call.stages.plan, inputs, read, places, kept, fixed)
     program = Program(*shared, *made, gpu=code.gpu, torch_calls=call.torch_calls)
-    build(program, code.files, Path(path), beside)
+    with writing(path):
+        build(program, code.files, Path(path), beside)
     names = tuple(weight.name for weight in read)
     return Exported(os.fspath(path), tuple(each.name for each in inputs), names, len(results), assumed, called)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from framefuse.errors import UserError, kind_of
+from framefuse.errors import UserError, demand_folder, kind_of, writing
 from framefuse.explain.page_data import FunctionPage, page_of
 from framefuse.explain.pictures import picture, stages_of, timeline
 from framefuse.explain.report import explain
@@ -31,11 +31,13 @@ def report(compiled: Value, path: str | os.PathLike[str], args: Arguments, kwarg
     """What :func:`framefuse.report` does."""
     if not isinstance(path, str | os.PathLike):
         raise UserError(f"path is {kind_of(path)}. Give the name of a file, as report.html")
+    demand_folder(path)
     explanation = explain(compiled, args, kwargs, time)
     state = compiled_function(behind(compiled)[0])
     assert state is not None  # explain has refused anything else
     given = sizes_of_call(compiled, args, kwargs) if time else {}
-    return write(path, [page_of(state, "f1", explanation, given)], Process())
+    with writing(path):
+        return write(path, [page_of(state, "f1", explanation, given)], Process())
 
 
 def write_all(path: str | os.PathLike[str], states: Iterable[CompiledFunction], process: Process) -> Path:
