@@ -19,6 +19,11 @@ from framefuse.lower.rules import Unsupported, register, rule
 # ---- one formula of the operand each; floats only --------------------------------------------------------------------
 
 
+def _sixth(a: Element) -> Element:
+    """As eager: a quotient on a CPU, a product elsewhere."""
+    return a / 6.0 if a.node.device == "cpu" else a * (1.0 / 6.0)
+
+
 def log_sigmoid_of(a: Element) -> Element:
     """log(sigmoid(a)) without overflow."""
     return (e.minimum(a, 0.0) - e.log1p(e.exp(-abs(a)))).derived("log_sigmoid", a)
@@ -36,8 +41,8 @@ def mish_of(a: Element) -> Element:
 FORMULAS: dict[str, Callable[[Element], Element]] = {
     "silu": lambda a: (a / (1.0 + e.exp(-a))).derived("silu", a),
     "mish": mish_of,
-    "hardswish": lambda a: (a * e.minimum(e.maximum(a + 3.0, 0.0), 6.0) / 6.0).derived("hardswish", a),
-    "hardsigmoid": lambda a: (e.minimum(e.maximum(a + 3.0, 0.0), 6.0) / 6.0).derived("hardsigmoid", a),
+    "hardswish": lambda a: _sixth(a * e.minimum(e.maximum(a + 3.0, 0.0), 6.0)).derived("hardswish", a),
+    "hardsigmoid": lambda a: _sixth(e.minimum(e.maximum(a + 3.0, 0.0), 6.0)).derived("hardsigmoid", a),
     "logsigmoid": log_sigmoid_of,
 }
 

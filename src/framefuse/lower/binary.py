@@ -81,6 +81,9 @@ def div(lo: Lowering, input: Value, other: Value, *, rounding_mode: str | None =
         return floor_divide(lo, input, other)
     if rounding_mode is None:
         wide = _is_scalar(other)
+        there = isinstance(input, Node) and input.device != "cpu"
+        if wide and there and getattr(other, "device", "cpu") == "cpu":  # eager multiplies by the inverse of a number
+            return lo.compute(lambda a, b: a * e.reciprocal(b), input, other, floating=True, wide=True)
         return lo.compute(lambda a, b: a / b, *operands(lo, input, other), floating=True, wide=wide)
     dtype = result_dtype(operands(lo, input, other), lo.default)
     if dtype.is_float:

@@ -29,6 +29,7 @@ GROWN = "tests/gpu/test_growing_features.py"
 QUANTILES = "tests/gpu/test_quantiles.py"
 GROUPS = "tests/gpu/test_norms_of_groups.py"
 SOFTMAXES = "tests/gpu/test_parts_of_softmaxes.py"
+COLUMNS = "tests/gpu/test_short_columns.py"
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
 
@@ -58,6 +59,11 @@ def test_products_as_on_a_gpu():
 def test_stencils_and_quantiles_as_on_a_gpu():
     flags = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
     passes(["-m", "pytest", *flags, STENCILS, QUANTILES], FRAMEFUSE_CPU_TARGET="triton")
+
+
+def test_short_columns_as_on_a_gpu():
+    flags = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    passes(["-m", "pytest", *flags, COLUMNS], FRAMEFUSE_CPU_TARGET="triton")
 
 
 def test_parts_of_softmaxes_as_on_a_gpu():

@@ -28,6 +28,7 @@ from framefuse.codegen.triton.row_reads import (
     stores,
 )
 from framefuse.codegen.triton.side_by_side import runs_of
+from framefuse.codegen.triton.target import first_of_equals
 from framefuse.ir.loops import Accumulator, Apply, Kernel, Load, Loop, LoopKind, Statement
 from framefuse.ir.loops.once import once
 from framefuse.ir.loops.walk import statements, values_of
@@ -62,8 +63,14 @@ ACROSS = 64, 32
 # 1.08; over the middle of 255 x 1023 x 257, where that is not seen, 0.89 and 1.0).
 ACROSS_APART, ALONE_APART = 64, 8
 # Columns so short that are read more than once are held as one tile (H100, 32 x 64 x 256 x 256 float32 by the norm of
-# its channels: 0.37 ms, in turns of 32 rows 0.40).
-ACROSS_HELD = 64
+# its channels: 0.37 ms, in turns of 32 rows 0.40; 134 M elements, softmax of 128 rows 0.39 and 0.53, layer norm of 128
+# channels 0.38 and 0.54), and the warps of the longer ones.
+ACROSS_HELD, HELD_FROM, HELD_WARPS = 128, 64, 8
+# Columns of a program whose threads hold a column each, and rows and long operations (LONG) up to which they do: no sum
+# passes threads then (H100, 134 M elements; before and by these: softmax of 32 rows 0.66 and 0.39 ms, of 64 in bfloat16
+# 0.38 and 0.22, logsumexp of 32 0.66 and 0.22, of 64 behind tanh 0.36 and 0.27; but 64 rows of gelu by their norm,
+# which are written, 0.39 and 0.47, a softmax of 64 behind three activations 0.85 and 2.0, of 128 0.53 and 5.0).
+BY_COLUMN, SHORT_COLUMN, COLUMN_WORK = 128, (32, 64), 0.4
 # Points where so many columns are not seen to be neighbours, and one operand of 4 bytes is read (H100, sum over the
 # middle of 32 x 4096 x 4095 float32: 0.74 ms, by 64 columns 0.81, by 128 0.77; eager 0.78 to 0.81).
 ACROSS_LONG, LONG_FROM = 256, 2048
@@ -133,7 +140,7 @@ class Blocks:
     turn of their block is enough for at the recorded sizes; turns overlap in ``stages``. ``form`` says which of the
     ways to cut a nest this is, and ``longest`` the recorded length of a vector loop. The points of a program are in one
     turn of each of the ``steady`` numbers, by which the parallel axis is divided, where these are multiples of them, as
-    recorded: quotients are one number then, and rests are neighbours.
+    recorded: quotients are one number then, and rests are neighbours. ``by_column``: a thread holds all of a column.
     """
 
     points: int
@@ -147,6 +154,7 @@ class Blocks:
     form: str = "scalar"  # "points", "rows", "across" (rows whose elements lie apart) or "tile"
     longest: int = 0
     steady: frozenset[Symbol] = frozenset()
+    by_column: bool = False
 
     @property
     def choice(self) -> Choice:
@@ -203,7 +211,7 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
     rows = Rows(kernel, parallel, tuple(loop for loop, _ in vectors), hints, share)
     if not rows.loops:
         return _one_dimensional(kernel, parallel, rows.count, share, choice)
-    tile = RowTile(choice.points, choice.width, rows.held) if choice is not None else _row_tile(rows)
+    tile = _chosen_tile(rows, choice) if choice is not None else _row_tile(rows)
     points = min(tile.points, power(rows.count))
     return _blocks_of_rows(rows, points, tile) if points > 1 else _blocks_of_a_row(rows, tile.width)
 
@@ -337,13 +345,19 @@ class Rows:
 
 class RowTile(NamedTuple):
     """Points of the parallel axis, elements of a row, and those of a thread; ``plain`` is ACROSS_PLAIN's or
-    ACROSS_PLACED's.
+    ACROSS_PLACED's; ``by_column`` as in Blocks.
     """
 
     points: int
     width: int
     held: int
     plain: bool = False
+    by_column: bool = False
+
+
+def _chosen_tile(rows: Rows, choice: Choice) -> RowTile:
+    alone = choice.points == WARP * choice.warps and choice.width >= rows.longest
+    return RowTile(choice.points, choice.width, rows.held, by_column=rows.across and alone and _is_short_column(rows))
 
 
 def _row_tile(rows: Rows) -> RowTile:
@@ -370,6 +384,9 @@ def _tile_across(rows: Rows, parallel: Loop) -> RowTile:
         columns, turn = SCANNED_ACROSS if full else SCANNED_APART
     if plain:
         columns, deep = (ACROSS_PLACED if rows.placed else ACROSS_PLAIN)[:2]
+    by_column = _by_column(rows, beside)
+    if by_column:
+        return RowTile(by_column, power(rows.longest), rows.held, by_column=True)
     alone = not (rows.scans or rows.pairs or plain or are_aligned(loops)) and loads_of(loops) == 1
     if alone and not full and beside >= LONG_FROM:
         sizes = {value.dtype.size for value in values_of(loops) if isinstance(value, Load)}
@@ -379,10 +396,30 @@ def _tile_across(rows: Rows, parallel: Loop) -> RowTile:
         points //= 2
     if rows.scans:
         return RowTile(points, min(rows.row, max(1, turn * rows.share // 8 // points)), rows.share)
-    high = ACROSS_APART if (alone and not full) or (rows.again and power(rows.longest) <= ACROSS_HELD) else deep
+    high = ACROSS_APART if alone and not full else deep
+    if rows.again and power(rows.longest) <= (ACROSS_HELD if rows.share == A_THREAD[0][1] else HELD_FROM):
+        high = max(HELD_FROM, power(rows.longest))
     width = min(rows.width, high * max(1, ACROSS[0] // max(8, power(beside))))
     held = ALONE_APART * rows.share // 16 if alone and full and not wide else rows.held
     return RowTile(points, width, held, plain)
+
+
+def _by_column(rows: Rows, beside: int) -> int:
+    """The columns of a program whose threads hold one each; 0 where they do not."""
+    if not _is_short_column(rows) or beside < WARP:
+        return 0
+    points = BY_COLUMN
+    while points > WARP and -(-rows.count // points) < BUSY // 4:
+        points //= 2
+    return points if -(-rows.count // points) >= BUSY // 4 else 0
+
+
+def _is_short_column(rows: Rows) -> bool:
+    """Whether a thread has registers for a column that is read more than once."""
+    height = power(rows.longest)
+    if not rows.again or rows.scans or rows.placed or rows.share < A_THREAD[0][1] or height > SHORT_COLUMN[1]:
+        return False
+    return height <= SHORT_COLUMN[0] or not stores(rows.loops) or _long_work(rows.kernel) <= COLUMN_WORK
 
 
 def _blocks_of_rows(rows: Rows, points: int, tile: RowTile) -> Blocks:
@@ -394,19 +431,25 @@ def _blocks_of_rows(rows: Rows, points: int, tile: RowTile) -> Blocks:
     stages = _stages(loops, points * width) if overlap else 1
     if tile.plain and points * width == ACROSS_PLAIN[0] * ACROSS_PLAIN[1] and rows.longest > width:
         count, stages = ACROSS_PLAIN[2:]
-    # Tiles lie as memory does. But where Triton cannot see which elements are neighbours, neighbouring threads go
+    if tile.by_column:
+        count = points // WARP
+    elif rows.across and rows.again and HELD_FROM < rows.longest <= width <= ACROSS_HELD:
+        count = min(count, HELD_WARPS)
+    # Tiles lie as memory does. But where Triton 3.6 cannot see which elements are neighbours, neighbouring threads go
     # along the first dimension: 16 x 4096 x 4095 float32 over the middle takes 0.42 ms with the columns first, 0.52
     # with them last (H100).
     steady = steady_numbers(parallel, points, hints) if rows.across and repays(parallel, loops, hints) else frozenset()
-    last = overlap or (rows.across and (bool(steady) or shows_neighbours(parallel, hints)))
+    shown = not tile.by_column and (bool(steady) or shows_neighbours(parallel, hints))
+    last = rows.across and (overlap or shown or not first_of_equals())
     # One block for all loops: an accumulator that one of them feeds is a tile like any other.
     dimensions = {id(loop): Dimension(int(not last), width, _fits(loop, width)) for loop in loops}
     dimensions[id(parallel)] = Dimension(int(last), points, False)
     form = "across" if rows.across else "rows"
     shape = (width, points) if last else (points, width)
     return Blocks(
-        points, 2, dimensions, count, shape, form=form, longest=rows.longest, stages=stages, steady=steady
-    )
+        points, 2, dimensions, count, shape, form=form, longest=rows.longest, stages=stages, steady=steady,
+        by_column=tile.by_column,
+    )  # fmt: skip
 
 
 def _blocks_of_a_row(rows: Rows, width: int) -> Blocks:

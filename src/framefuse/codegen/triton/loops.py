@@ -316,12 +316,13 @@ class Loops:
             self.b.line(f"{name} = {program}")
             self.values.indices.symbols[statement.axis] = Tile(name, INT64)
         else:
-            start = f"{program} * BLOCK{dimension.place}"
+            start, along = f"{program} * BLOCK{dimension.place}", self._range(dimension)
+            if self.blocks.by_column:  # Triton takes one column a thread where it does not see that they are neighbours
+                along = self.b.named(f"tl.max_contiguous({along}, (1, 1))", "column")
             if self.steady:
                 start = self.b.named(start, "first")
-                along = self._range(dimension)
                 self.values.indices.steady = Steady(statement.axis.expr, self.steady, start, along, dimension.place)
-            self.b.line(f"{name} = {start} + {self._range(dimension)}")
+            self.b.line(f"{name} = {start} + {along}")
             self._enter(statement, dimension, name)
             self._limit(statement.extent, dimension, name)
         self.statements(statement.body)

@@ -293,11 +293,16 @@ def log10(x):
 
 @triton.jit
 def log1p(x):
-    """Within 2 ulp: log of the rounded 1 + x, which is no denormal, corrected by what the rounding lost."""
+    """Within 2 ulp: 1 + x = 2**n * (1 + f) with f = x / 2**n + (2**-n - 1), which takes no
+    division: n is that of the rounded sum, in ``power`` as a float's exponent lies.
+    """
     u = x + 1.0
-    n, f = normal_mantissa(u)
+    power = (u.to(tl.int32, bitcast=True) - 0x3F3504F3) & -0x800000
+    quarter = tl.fma((0x40800000 - power).to(tl.float32, bitcast=True), 0.25, -1.0)  # 2**-n may be denormal
+    f = (x.to(tl.int32, bitcast=True) - power).to(tl.float32, bitcast=True) + quarter
+    n = power.to(tl.float32) * 1.1920928955078125e-07
     square, p = log_square(f)
-    tail = tl.fma(square, p, n * -2.12194440e-4) + (x - (u - 1.0)) / u
+    tail = tl.fma(square, p, n * -2.12194440e-4)
     result = tl.where((u == 1.0) | (x == float("inf")), x, tl.fma(n, 0.693359375, tail + f))
     return tl.where(x > -1.0, result, tl.where(x == -1.0, float("-inf"), float("nan")))
 

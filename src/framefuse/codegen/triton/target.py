@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +32,14 @@ def machine(device: str) -> Machine:
         return Machine("hip", properties.gcnArchName.split(":")[0], properties.warp_size)
     major, minor = torch.cuda.get_device_capability(device)
     return Machine("cuda", 10 * major + minor)
+
+
+@cache
+def first_of_equals() -> bool:
+    """Whether neighbouring threads go along the first dimension of a tile in which no elements are seen to be
+    neighbours, as Triton 3.6 has it; 3.9 takes the last one.
+    """
+    try:
+        return tuple(int(part) for part in version("triton").split(".")[:2]) < (3, 7)
+    except (PackageNotFoundError, ValueError):
+        return False

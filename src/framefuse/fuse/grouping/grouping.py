@@ -291,7 +291,10 @@ class Grouping:
         if target is not None and target.tiles:
             node, hints = cells[0].node, self.graph.hints
             few = [costs.GPU_FEW_ROWS]
-            whole = max(points(node.inputs[0], hints), group.size_hint(group.domain))
+            read, whole = points(node.inputs[0], hints), group.size_hint(group.domain)
+            if group.rows is None and whole >= max(costs.GPU_SMALL[1] * read, costs.GPU_SMALL[2]):
+                return False  # rows for the sake of little would turn, or cut, what is large
+            whole = max(read, whole)
             if whole >= costs.GPU_LONG_ROW * points(node, hints):
                 few.append(few_long_rows(group, node))
         tiles = target is not None and target.tiles

@@ -37,6 +37,8 @@ class Repeats:
             group, cell = cells[0]
             once = points(node, self.hints)
             repeated = self._visits(group, cell) - once
+            if self._is_small(node, group, cell):
+                return False
             again = group.tiles and repeated <= once and weight.loads <= costs.TWICE_LOADS[0]
             most = costs.GPU_TWICE if again else 0.0 if not group.tiles and _is_slow(node) else costs.REPEATED
             return repeated <= 0 or weight.time <= most or weight.time * repeated < costs.REPEATED_WORK
@@ -55,6 +57,20 @@ class Repeats:
                 return True
         repeated = sum(self._visits(group, cell) for group, cell in cells[1:])
         return weight.loads <= loads[1] and weight.time * repeated < costs.REPEATED_WORK
+
+    def _is_small(self, node: Node, group: Group, cell: Cell) -> bool:
+        """Whether a GPU would compute a small value at each element of a tile that it reduces, as the root of a group's
+        variance beside a softmax of channels: it is read as soon as what it is computed from.
+        """
+        slow = TABLE[node.op].kind == "pointwise" and op_time(node) >= costs.GPU_SMALL[0]
+        if not slow or not group.tiles or not group.reduces or not self.weights[node].loads:
+            return False
+        inner = frozenset(group.axes.keys() - (group.rows or ()))
+        own = {symbol for position in cell.index for symbol in position.symbols} & inner
+        few = group.size_hint(inner - own) < costs.GPU_JOINED_BELOW  # else one number for each turn of a loop
+        elements = group.size_hint(frozenset(group.axes))
+        many = elements >= max(costs.GPU_SMALL[1] * points(node, self.hints), costs.GPU_SMALL[2])
+        return bool(own) and few and many
 
     def is_wide_window(self, node: Node, users: Iterable[Group]) -> bool:
         """Whether a GPU computes a value from so many elements that the loops of a reduction, or a kernel that has much

@@ -60,6 +60,9 @@ def _sides(nest: Nest, axes: Sequence[Symbol], across: Symbol | None, pieces: Sy
     if across is not None:
         square = costs.GPU_SQUARE if _window(nest, lane) < costs.GPU_WINDOW_LOADS else costs.GPU_WINDOW_SQUARE
         return [((axis,), min(square, power(hints[axis]))) for axis in (across, lane)]
+    crossed = _crossed_pair(nest, axes) if pieces is None else []
+    if crossed:
+        return crossed
     if len(axes) == 1 or (pieces is None and _is_spread(nest, lane)):
         return []
     most = _most(_window(nest, lane)) // count
@@ -77,6 +80,31 @@ def _sides(nest: Nest, axes: Sequence[Symbol], across: Symbol | None, pieces: Sy
     if high is None or high * wide < costs.GPU_TILE_LEAST // count:
         return []
     return [((axes[-2],), high), ((lane,), wide)] if high > 1 else [((lane,), wide)]
+
+
+def _crossed_pair(nest: Nest, axes: Sequence[Symbol]) -> Sides:
+    """A square of two axes that lie in memory as one, such as groups and the few channels of each, and of one along
+    which the other of what is read and written is contiguous: a group norm that turns channels-last into contiguous.
+    """
+    hints, extents, lane = nest.hinted(), nest.loops.extents, axes[-1]
+
+    def near(axis: Symbol, weight: int) -> list[Expr]:
+        return [a.address for a in nest.accesses if a.weight == weight and is_along(a.address, axis)]
+
+    for short in axes:
+        few = extents[short].constant
+        if few is None or not 1 < few < costs.GPU_CROSSED:
+            continue
+        for weight, other in ((1, 2), (2, 1)):
+            rest = [axis for axis in axes if axis is not short]
+            slopes = [(axis, each.coefficient(axis)) for each in near(short, weight) for axis in rest]
+            outer = [axis for axis, slope in slopes if slope is not None and slope.constant == few]
+            across = [axis for axis in reversed(rest) if axis not in outer and near(axis, other)]
+            if outer and across and hints[outer[0]] * few >= costs.GPU_CROSSED <= hints[across[0]]:
+                pair = ((outer[0], short), min(costs.GPU_SQUARE, power(hints[outer[0]] * few)))
+                single = ((across[0],), min(costs.GPU_SQUARE, power(hints[across[0]])))
+                return [single, pair] if short is lane else [pair, single]
+    return []
 
 
 def _is_spread(nest: Nest, lane: Symbol) -> bool:

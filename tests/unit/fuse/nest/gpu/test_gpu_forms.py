@@ -139,3 +139,33 @@ def test_a_number_of_each_picture_does_not_turn_a_sum_for_each_channel():
     schedule = fuse(b.graph(b.reduce("sum", away, 0, 2, 3)), targets=lambda device: GPU)
     assert not problems(schedule)
     assert choose(kernels(schedule)[0], {}).form == "rows"
+
+
+@pytest.mark.parametrize(("rows", "work", "by_column"), [(32, 1, True), (64, 0, True), (64, 1, False), (128, 0, False)])
+def test_a_thread_holds_a_short_column(rows, work, by_column):
+    """Of a softmax of channels, unless it is long, by itself or by what is computed before."""
+    b = Builder()
+    x = b.input((16, rows, 64, 64))
+    for _ in range(work):
+        x = b.erf(x)
+    (kernel,) = kernels(fuse(b.graph(softmax(b, x, 1)), targets=lambda device: GPU))
+    blocks = choose(kernel, {}, fitted=True)
+    assert blocks.form == "across" and blocks.by_column is by_column
+    assert max(blocks.shape) >= rows  # read once
+    if by_column:
+        assert blocks.points == 32 * blocks.warps
+        assert choose(kernel, {}, blocks.choice, fitted=True) == blocks
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_groups_of_few_channels_have_a_square_along_both(last):
+    """What lies channels-last is written contiguous, or the other way, with a number for each four channels."""
+    b = Builder()
+    x, mean = b.input((8, 40, 40, 16, 4)), b.input((8, 16, 1, 1, 1))
+    turned = b.permute(x, 0, 3, 4, 1, 2)
+    y = b.sub(turned, b.expand(mean, turned.shape))
+    if last:
+        x = b.input((8, 16, 4, 40, 40))
+        y = b.permute(b.sub(x, b.expand(mean, x.shape)), 0, 3, 4, 1, 2)
+    (kernel,) = kernels(fuse(b.graph(y), targets=lambda device: GPU))
+    assert choose(kernel, {}).shape == (64, 64)
