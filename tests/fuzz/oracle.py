@@ -239,7 +239,7 @@ def _run(program: Program, seconds: int) -> Tally:
             problem = difference(eager, compiled)  # learns the versions of all tensors
             if problem:
                 raise Difference(f"before call {tally.calls + 1}: {problem}")
-            state.waits.clear()  # a failed recording is tried again at the next call, not four calls later
+            state.attempts.waits.clear()  # a failed recording is tried again at the next call, not four calls later
             begun = time.process_time()
             try:
                 eager.step(program.grad)

@@ -35,10 +35,11 @@ from framefuse.ir.source import Line
 from framefuse.ir.stops import detail, reason
 from framefuse.ir.values import Arguments, FxBackend, Keywords, Value
 from framefuse.options import resolve
-from framefuse.runtime import function
+from framefuse.runtime import resume_dispatch
 from framefuse.runtime.compilation import Compilation
-from framefuse.runtime.function import CompiledFunction, Compiler, ResumeDispatch
+from framefuse.runtime.function import CompiledFunction, Compiler
 from framefuse.runtime.recorded_call import Outcome, Pending, Product
+from framefuse.runtime.resume_dispatch import ResumeDispatch
 
 if TYPE_CHECKING:
     from framefuse.capture.exits.point_names import point_names
@@ -116,7 +117,7 @@ class _Compiler:
     def resume(
         self,
         state: CompiledFunction,
-        point: function.ResumePoint,
+        point: resume_dispatch.ResumePoint,
         values: Sequence[Value],
         record: bool,
         error: BaseException | None = None,

@@ -25,26 +25,21 @@ from framefuse.ir.stops import reason
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 from framefuse.options import Options
 from framefuse.runtime.pickles import Reduced, reduced
-from framefuse.runtime.recorded_call import Outcome, Pending, Product, answer, throw
+from framefuse.runtime.recorded_call import Outcome, Pending, Product, throw
+from framefuse.runtime.resume_dispatch import ResumeDispatch, ResumePoint
 from framefuse.runtime.switch import holds_back
 from framefuse.runtime.trace_limits import (
     IDLE,
     LIMIT,
-    NEVER,
-    PATIENCE,
-    RAISES,
-    SLOW_RUNS,
-    SLOW_SHARE,
     STREAK,
     UNASKED,
     VAIN,
     WITHIN,
-    WORTH,
+    Attempts,
     Bound,
     Lessons,
     Streak,
     in_vain,
-    patience,
 )
 from framefuse.runtime.weighing import (
     FIRST,
@@ -64,13 +59,6 @@ if TYPE_CHECKING:  # the rest of the stage is imported with the compiler
     from framefuse.runtime.derivative import Derivative
 
 
-class ResumePoint(Protocol):
-    """A place where compiled code hands over, as the recorder keeps it; ``handle`` is what is kept of it here."""
-
-    why: Reason
-    handle: object
-
-
 class Compiler(Protocol):
     """What records and compiles; the driver gives it. Compiled code is handed to :meth:`CompiledFunction.add`."""
 
@@ -88,76 +76,6 @@ class Compiler(Protocol):
         """Goes on at a point of the function; ``error`` was raised by the step before it."""
 
 
-@dataclass(eq=False, repr=False)
-class ResumeDispatch:
-    """A point of a function where compiled code goes on after a break: its native half is ``dispatch``.
-
-    ``slow`` counts the times that the interpreter went on from here without a recording, ``raised`` those after an
-    exception of the opaque step.
-    """
-
-    parent: CompiledFunction
-    point: ResumePoint
-    count: int
-    bound: Bound = field(init=False)
-    slow: int = 0
-    raised: int = 0
-    dispatch: _native.Dispatch = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.bound = self.parent.new_bound()
-        self.dispatch = _native.Dispatch(self.run, self.miss, point=self.count, failed=self.failed)
-
-    def run(self, *values: Value) -> Value:
-        """Goes on without recording."""
-        return answer(self.parent.compiler.resume(self.parent, self.point, values, False))
-
-    def went_on(self, times: int) -> None:
-        """Takes note of a call whose rest the interpreter runs, here for so many ``times``."""
-        parent = self.parent
-        calls = parent.streak.ran_slowly(parent.dispatch.hits)
-        parent.dispatch.pause(calls)
-        if not calls and times > SLOW_RUNS + self.dispatch.hits // SLOW_SHARE:
-            parent.prune(self)
-
-    def failed(self, error: BaseException, values: Arguments) -> Value:
-        """Goes on with the exception of the opaque step; where it often raises, eager is faster."""
-        self.raised += 1
-        self.went_on(self.raised)
-        handed = (None, *values) if len(values) < self.count else values
-        return answer(self.parent.compiler.resume(self.parent, self.point, handed, False, error))
-
-    def miss(self, values: Arguments, kwargs: Keywords) -> Value:
-        """A case that was not met here yet: records and compiles what follows, or only runs it."""
-        parent = self.parent
-        if parent.pending is not None:
-            return self.run(*values)
-        vain = not parent.records(True) or not self.bound.allows(parent.dispatch.eager, in_vain(self.dispatch.entries))
-        if vain or holds_back(False, parent.line):
-            self.slow += 1
-            self.went_on(self.slow)
-            return self.run(*values)
-        lock = parent.lock
-        if not lock.acquire(blocking=False):
-            return self.run(*values)
-        before = _native.bypass(True)
-        try:
-            met = parent.pending is not None or parent.met(self.dispatch, lambda: values)
-            if not met:
-                with parent.recording():
-                    outcome = parent.compiler.resume(parent, self.point, values, True)
-                parent.file(outcome, self)
-        finally:
-            _native.bypass(before)
-            lock.release()
-        if met:
-            return self.dispatch(*values)
-        value = answer(outcome)
-        if parent.options.fullgraph and outcome.reason is not None:
-            raise UserError(str(outcome.reason))
-        return value
-
-
 LIVE: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
 listeners: list[Callable[[CompiledFunction, Product], None]] = []  # called with what was just compiled
 ended: list[Callable[[CompiledFunction], None]] = []  # called with what is about to die, still whole
@@ -171,9 +89,7 @@ class CompiledFunction:
     a compiled module) or None. ``products`` are in the order of compiling; ``reasons`` are the distinct reasons for
     which calls ran eagerly, with counts; ``breaks`` are the reasons of the breaks between compiled stretches. ``bound``
     limits the products that start at the function's beginning, ``recordings`` the calls that are recorded, in part or
-    as a whole. ``failures`` counts, by gradient mode, the recordings in a row that gave no trace, ``raises`` those
-    that raised, less traces since, and ``waits`` the calls that run eagerly before the next attempt; ``prunes`` are
-    those since compiled code was last worth it, the last one ``pruned_at`` so many hits.
+    as a whole; ``attempts`` says when the next one is, after some that gave nothing.
     ``pending`` is there while another thread makes code, ``together`` says that none can: calls wait.
     ``recorder`` is the thread that recorded last, ``recompile`` compiles something else in the same way. ``of_class``
     says that the class of ``owner`` gave ``function`` for its call; ``methods`` of it are compiled beside that.
@@ -188,11 +104,7 @@ class CompiledFunction:
     reasons: dict[Reason, int] = field(default_factory=dict)
     eager_calls: int = 0
     bound: Bound = field(init=False)
-    failures: dict[bool, int] = field(default_factory=dict)
-    raises: dict[bool, int] = field(default_factory=dict)
-    waits: dict[bool, int] = field(default_factory=dict)
-    prunes: int = 0
-    pruned_at: int = 0
+    attempts: Attempts = field(default_factory=Attempts)
     recordings: Bound = field(init=False)
     weighing: Weighing = field(default_factory=Weighing)
     points: object | None = None
@@ -270,7 +182,7 @@ class CompiledFunction:
             self.eager_calls += 1
             return type(self.owner).__call__(*args, **kwargs)
         first = not self.eager_calls and not self.products
-        waits = self._waiting() and not self.options.fullgraph  # which raises each time
+        waits = self.attempts.waiting() and not self.options.fullgraph  # which raises each time
         vain = self.behind() or waits or not self.takes()
         if vain or holds_back(first, self.line):
             self.eager_calls += 1
@@ -340,13 +252,6 @@ class CompiledFunction:
         for call in tuple(ended):
             call(self)
 
-    def _waiting(self) -> bool:
-        """True while a call under this gradient mode is not worth another recording: earlier ones gave no trace."""
-        mode = torch.is_grad_enabled()
-        left = self.waits.get(mode, 0)
-        self.waits[mode] = max(0, left - 1)
-        return left > 0
-
     def resume_dispatch(self, point: ResumePoint, count: int) -> ResumeDispatch:
         """The native half of a point, made when it is first reached; it takes ``count`` values."""
         handle = point.handle
@@ -378,10 +283,7 @@ class CompiledFunction:
         if not self.dispatch.weighs and may_lose(product.stages):
             self.dispatch.weigh(SETTLE if gains_nothing(product.stages) else FIRST, 0)
         if start is None:
-            mode = torch.is_grad_enabled()
-            self.failures.pop(mode, None)
-            self.raises[mode] = max(0, self.raises.get(mode, 0) - 1)
-            self.waits.pop(mode, None)
+            self.attempts.succeeded()
 
     def new_bound(self) -> Bound:
         """The bound of one more place where traces start."""
@@ -480,18 +382,15 @@ class CompiledFunction:
         self.reasons[outcome.reason] = self.reasons.get(outcome.reason, 0) + 1
         if outcome.exception is not None:  # the next call may return; one that raises again and again runs eagerly
             if start is None:
-                mode = torch.is_grad_enabled()
-                self.raises[mode] = raised = self.raises.get(mode, 0) + 1
-                self.waits[mode] = self._patience(raised - RAISES) if raised > RAISES else 0
+                self.attempts.raised(self.lessons.took, self._eager())
             return
         if start is not None:
             self.prune(start)
-        mode = torch.is_grad_enabled()
-        self.failures[mode] = failed = self.failures.get(mode, 0) + 1
-        self.waits[mode] = NEVER if outcome.reason.code == "fault" else self._patience(failed)
+        self.attempts.failed(self.lessons.took, self._eager(), outcome.reason.code == "fault")
 
-    def _patience(self, failed: int) -> int:
-        return patience(failed, self.lessons.took, self.dispatch.eager / max(1, self.dispatch.waited))
+    def _eager(self) -> float:
+        """The seconds of a call that ran eagerly."""
+        return self.dispatch.eager / max(1, self.dispatch.waited)
 
     def prune(self, point: ResumeDispatch) -> None:
         """Drops the compiled code that leads to a point from which only the interpreter goes on, and what then leads
@@ -509,12 +408,7 @@ class CompiledFunction:
                         holder.dispatch.remove(entry)
                 if entries and not holder.dispatch.entries and isinstance(holder, ResumeDispatch):
                     gone.append(holder)
-        hits = self.dispatch.hits
-        self.prunes = self.prunes + 1 if hits - self.pruned_at < WORTH else 1
-        self.pruned_at = hits
-        mode = torch.is_grad_enabled()
-        self.failures[mode] = failed = self.failures.get(mode, 0) + 1
-        self.waits[mode] = PATIENCE ** max(failed, self.prunes)
+        self.attempts.pruned(self.dispatch.hits)
 
     def reset(self) -> None:
         """Drops all compiled code; the next call compiles anew."""
@@ -526,12 +420,10 @@ class CompiledFunction:
             self.points = None
             self.breaks.clear()
             self.bound, self.recordings = self.new_bound(), self.new_recordings()
-            self.weighing, self.lessons, self.streak = Weighing(), Lessons(), Streak()
+            self.weighing, self.attempts = Weighing(), Attempts()
+            self.lessons, self.streak = Lessons(), Streak()
             self.products.clear()
             self.reasons.clear()
-            self.failures.clear()
-            self.waits.clear()
-            self.prunes = self.pruned_at = 0
             self.looked_for.clear()
             self.pending = None
             self.eager_calls = 0

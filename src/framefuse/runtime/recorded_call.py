@@ -11,7 +11,7 @@ from framefuse.ir.values import Value
 
 if TYPE_CHECKING:  # the rest of the stage is imported with the compiler
     from framefuse.runtime.compilation import Compilation
-    from framefuse.runtime.function import ResumeDispatch
+    from framefuse.runtime.resume_dispatch import ResumeDispatch
 
 
 @dataclass(slots=True)

@@ -1,10 +1,13 @@
-"""Says when a function may compile one more trace: freely while traces are hit, and ever more rarely otherwise; and how
-many recordings may end early."""
+"""Says when a function may compile one more trace: freely while traces are hit, and ever more rarely otherwise; how
+many recordings may end early, and when there is another one after some that gave nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+
+import torch
 
 from framefuse import _native
 
@@ -156,6 +159,59 @@ class Lessons:
         """What is reached, and what to do about it."""
         fact = f"{self.made} recordings ended early and took {self.seconds:.1f} s, the limit: most calls run eagerly."
         return fact, "Mend the lines below, or compile the functions around them that do the work."
+
+
+@dataclass(slots=True)
+class Attempts:
+    """Recordings that gave nothing, by gradient mode: ``failures`` in a row, ``raises`` with an exception of the
+    program's, less traces since, and ``waits``, the calls that run eagerly before the next one. ``prunes`` are the
+    times that compiled code was dropped since it was last worth it, the last one after ``pruned_at`` hits.
+    """
+
+    failures: dict[bool, int] = field(default_factory=dict)
+    raises: dict[bool, int] = field(default_factory=dict)
+    waits: dict[bool, int] = field(default_factory=dict)
+    prunes: int = 0
+    pruned_at: int = 0
+
+    def waiting(self) -> bool:
+        """Whether the call at hand is not worth a recording; it is one of those that run eagerly."""
+        mode = torch.is_grad_enabled()
+        left = self.waits.get(mode, 0)
+        self.waits[mode] = max(0, left - 1)
+        return left > 0
+
+    def succeeded(self) -> None:
+        """A recording of a whole call gave a trace."""
+        mode = torch.is_grad_enabled()
+        self.failures.pop(mode, None)
+        self.raises[mode] = max(0, self.raises.get(mode, 0) - 1)
+        self.waits.pop(mode, None)
+
+    def raised(self, took: float, eager: float) -> None:
+        """A recording, which ``took`` so many seconds where a call takes ``eager``, ended with an exception of the
+        program's: the next call may return; one that raises again and again runs eagerly.
+        """
+        mode = torch.is_grad_enabled()
+        self.raises[mode] = raised = self.raises.get(mode, 0) + 1
+        self.waits[mode] = patience(raised - RAISES, took, eager) if raised > RAISES else 0
+
+    def failed(self, took: float, eager: float, fault: bool) -> None:
+        """A recording gave nothing, for a ``fault`` of the compiler's, which comes again, or what may pass."""
+        failures = self._failed()
+        self.waits[torch.is_grad_enabled()] = NEVER if fault else patience(failures, took, eager)
+
+    def pruned(self, hits: int) -> None:
+        """Compiled code was dropped after so many ``hits`` of it."""
+        self.prunes = self.prunes + 1 if hits - self.pruned_at < WORTH else 1
+        self.pruned_at = hits
+        failures = self._failed()
+        self.waits[torch.is_grad_enabled()] = PATIENCE ** max(failures, self.prunes)
+
+    def _failed(self) -> int:
+        mode = torch.is_grad_enabled()
+        self.failures[mode] = self.failures.get(mode, 0) + 1
+        return self.failures[mode]
 
 
 def in_vain(entries: Sequence[_native.Compiled]) -> int:

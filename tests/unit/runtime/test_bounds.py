@@ -148,7 +148,7 @@ def test_cases_behind_a_break_that_come_in_turn_are_all_compiled_by_the_second_r
         assert compiled(x) == signs(x)
         made.append(state.recordings.made)
     assert made[STREAK - 1] == made[11] == STREAK
-    assert made[23] == made[-1] == 12 and not state.prunes and not state.dispatch.rest
+    assert made[23] == made[-1] == 12 and not state.attempts.prunes and not state.dispatch.rest
 
 
 def lbfgs():

@@ -67,8 +67,8 @@ CALLING_BACK = (
 )
 # What nn.MultiheadAttention calls: as one call its products, softmax and copies would stay apart from what is around.
 ATTENTION = ("multi_head_attention_forward", "_in_projection_packed", "_in_projection")
-# Compositions of torch.nn.functional of which kernels are made as of what they call.
-COMPOSED = ("lp_pool1d", "lp_pool2d", "lp_pool3d")
+# Compositions of torch.nn.functional of which kernels are made as of what they call, be it a function of the user's.
+COMPOSED = ("lp_pool1d", "lp_pool2d", "lp_pool3d", "triplet_margin_with_distance_loss")
 # What makes and cuts the masks of flex_attention, and what calls the masks that it was given.
 MASKS = (
     "create_block_mask and_masks or_masks noop_mask BlockMask _get_mod_type _convert_mask_to_block_mask "
