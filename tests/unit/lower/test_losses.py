@@ -58,6 +58,15 @@ def test_pooling_of_powers():
     check(lambda x: F.lp_pool2d(x.abs() + 0.1, 2, 3, 2), (2, 3, 9, 10))
 
 
+@pytest.mark.parametrize("swap", [False, True])
+def test_triplets_by_a_distance_of_the_users(swap):
+    def distance(one, other):
+        return 1 - F.cosine_similarity(one, other)
+
+    triplet = torch.nn.TripletMarginWithDistanceLoss(distance_function=distance, margin=0.5, swap=swap)
+    check(lambda x: triplet(x, x.flip(0), x.roll(1, 0).detach()), (6, 5))
+
+
 def check(function, shape):
     fast = framefuse.compile(function)
     for _ in range(3):
