@@ -118,19 +118,24 @@ def gaussian_nll_loss(
     nodes = (input, target, var)
     if not all(isinstance(node, Node) and node.dtype is input.dtype for node in nodes) or not isinstance(eps, float):
         raise Unsupported("a variance that is a number, or dtypes")
-    if input.dtype not in (FLOAT32, FLOAT64) or {len(node.shape) for node in nodes} != {len(input.shape)}:
+    if not input.dtype.is_float or {len(node.shape) for node in nodes} != {len(input.shape)}:
         raise Unsupported("dtypes or ranks")
     for mine, *others in zip(*(node.shape for node in nodes), strict=True):
         for other in others:
             lo.same_size(mine, other, "a target and a variance for each input")
 
-    def formula(a: Element, t: Element, given: Element) -> Element:
-        variance = given.apply("checked", ~(given < 0.0))
-        above = e.maximum(variance, variance.number(eps)).derived("straight", given)
-        loss = 0.5 * (e.log(above) + (a - t) * (a - t) / above)
-        return loss + 0.5 * math.log(2 * math.pi) if full else loss
+    def checked(given: Element, least: Element) -> Element:
+        return e.maximum(given.apply("checked", ~(given < 0.0)), least).derived("straight", given)
 
-    return reduced(lo, lo.compute(formula, *nodes), reduction)
+    # Steps of eager's, each of which rounds 16 bits.
+    above = lo.compute(checked, var, eps, narrow=True)
+    distance = lo.compute(lambda a, t: a - t, input, target)
+    share = lo.compute(lambda a, v: a / v, lo.compute(lambda a: a * a, distance), above)
+    loss = lo.compute(lambda a, b: a + b, lo.compute(e.log, above), share)
+    loss = lo.compute(lambda a: 0.5 * a, loss)
+    if full:
+        loss = lo.compute(lambda a, b: a + b, loss, 0.5 * math.log(2 * math.pi), narrow=True)
+    return reduced(lo, loss, reduction)
 
 
 @rule("F.binary_cross_entropy_with_logits")

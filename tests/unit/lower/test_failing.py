@@ -13,6 +13,7 @@ ZERO_LAST, NUMBERS = torch.tensor([1, 1, 1, 1, 1, 0]), torch.arange(1, 7)
 GOOD, BAD = torch.tensor([0, 1, 1]), torch.tensor([0, 1, 9])
 TABLE, COLUMN = torch.randn(4, 3), torch.randn(4)
 PARTS = torch.tensor([0.0, 0.1, 0.3, 0.5, 0.7, 0.9])
+HALVES = PARTS.bfloat16()
 
 
 def reads(call):
@@ -51,6 +52,9 @@ CASES = {
     "probability": (lambda x, y: F.binary_cross_entropy(x, y) * 2, (PARTS, PARTS), (PARTS * 2, PARTS)),
     "target": (lambda x, y: F.binary_cross_entropy(x, y, reduction="none"), (PARTS, PARTS), (PARTS, PARTS - 1)),
     "variance": (lambda x, v: F.gaussian_nll_loss(x, x * 2, v) * 2, (PARTS, PARTS), (PARTS, PARTS - 0.05)),
+    "variance of 16 bits": (
+        lambda x, v: F.gaussian_nll_loss(x, x * 2, v) * 2, (HALVES, HALVES), (HALVES, HALVES - 0.05),
+    ),
     "unread probability": (reads(F.binary_cross_entropy), (PARTS, PARTS), (PARTS * float("nan"), PARTS)),
     "slice of an entropy": (
         lambda x, y: F.binary_cross_entropy(x, y, reduction="none")[:3], (PARTS, PARTS), (PARTS, PARTS.exp() - 0.9),

@@ -48,6 +48,30 @@ def test_losses(loss, reduction):
     check(lambda x: loss(x, reduction), (30, 5))
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_the_normal_loss_of_16_bits_rounds_where_eager_does(dtype, reduction):
+    """The smallest variance too is a number of 16 bits on a CPU; it was a call of torch's function, on its tape."""
+
+    def function(x, y, variance):
+        return F.gaussian_nll_loss(x, y, variance, full=True, eps=0.13, reduction=reduction)
+
+    fast = framefuse.compile(function, options={"numerics": "eager"})
+    for _ in range(3):
+        given = [make(32, 64).to(dtype).T.requires_grad_() for make in (torch.randn, torch.randn, torch.rand)]
+        given[2].detach()[:3] = 0
+        found, expected = fast(*given), function(*given)
+        assert torch.equal(found, expected)
+        assert found.stride() == expected.stride()
+        wide = [x.detach().double().requires_grad_() for x in given]
+        gradients = [torch.autograd.grad(loss.sum(), given) for loss in (found, expected)]
+        for ours, eager, exact in zip(*gradients, torch.autograd.grad(function(*wide).sum(), wide), strict=True):
+            assert (ours - exact).abs().max() <= 1.5 * (eager - exact).abs().max()
+    assert fast.hits == 2
+    (product,) = compiled_function(fast).products
+    assert not any(isinstance(item, RunCall) for item in product.stages.code.schedule.items)
+
+
 def test_products_that_sum_nothing():
     check(lambda x: torch.kron(x, x[:2, 1:]) + torch.kron(x[0], x[:, :2])[:1], (3, 3))
     check(lambda x: torch.einsum("bi,bj->jib", x, x + 1), (3, 4))
