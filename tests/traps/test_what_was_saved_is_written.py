@@ -25,6 +25,10 @@ COMPLEX: dict[str, Callable[[Tensor, Tensor], Parts]] = {
     "a result that is read": lambda y, w: (z := y.exp() * w.exp(), z * w * z.exp()),
     "a sum that is read": lambda y, w: (z := y + w, z.abs() * w.abs()),
     "joined": lambda y, w: (z := torch.complex(y.real.exp(), w.imag.sin()), z * z),
+    "joined of one": lambda y, w: (z := torch.complex(y.real.exp(), y.imag.sin()), w * 2, z * z),
+    "joined of sizes": lambda y, w: (z := torch.complex(y.abs().exp(), w.abs().sin()), z * z),
+    "a real part": lambda y, w: (y.real.sin(), w * 2),
+    "an imaginary part": lambda y, w: (y.imag.sin() * w.real, w * 2),
 }  # fmt: skip
 ROUNDED: dict[str, Callable[[Tensor, Tensor], Parts]] = {
     "exp": lambda y, w: (y.exp(), w * 2),

@@ -18,6 +18,7 @@ COSTLY = frozenset((
 PRODUCTS = frozenset(("mul", "multiply", "__mul__", "square"))  # whose gradients are two more
 # Calls that kernels make by reading or writing every second element.
 INTERLEAVED = frozenset(("view_as_real", "view_as_complex"))
+HALVES = frozenset(("real", "imag"))  # views: to take them apart moves nothing, and what reads them follows writes
 
 
 def by_parts(trace: Trace, library: bool = True) -> frozenset[int]:
@@ -32,7 +33,8 @@ def by_parts(trace: Trace, library: bool = True) -> frozenset[int]:
     if elsewhere or not given.isdisjoint(written):
         return frozenset()
     clusters = _Clusters(trace)
-    return frozenset(place for place in clusters.calls if not library or clusters.pays(place))
+    parted = (place for place in clusters.calls if not library or clusters.pays(place))
+    return frozenset((*parted, *(place for place in clusters.calls if trace.calls[place].name in HALVES)))
 
 
 class _Clusters:

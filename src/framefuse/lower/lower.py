@@ -209,10 +209,10 @@ class _Lowerer:
         return node.dtype.is_float and any(self.values.contents[operand] is node for operand in refs(call.args))
 
     def _define(self, call: Call, path: tuple[int, ...], value: int, node: Node) -> None:
+        contents = node = self.lasting.made(call, value, node)
         plain = computed(node)
         own = plain if plain.op == "result" and plain not in self.taken and self.calls.lies_as(plain, value) else None
         self.taken.add(plain)
-        contents = node = self.lasting.made(call, value, node)
         node = self.gradients.shown(call, value, node, self.leaving)
         self.computed.append(node)
         self.definer[value] = Definition(call, path, own, self.index)
