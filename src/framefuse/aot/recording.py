@@ -205,10 +205,18 @@ def pinned(call: Recorded, examples: Sequence[torch.Tensor]) -> tuple[Pinned, ..
 
 def _pins(relation: Relation, size: Symbol, value: int) -> bool:
     """Whether an equation holds for the size that an example has alone: no other neighbour or multiple of it does."""
-    if relation.left.symbols | relation.right.symbols != {size} or not relation.holds({size: value}):
+    if relation.left.symbols | relation.right.symbols != {size} or not _holds(relation, size, value):
         return False
     others = {1, 2, value - 1, value + 1, 2 * value, value + FAR} - {0, value}
-    return not any(relation.holds({size: other}) for other in others if other > 0)
+    return not any(_holds(relation, size, other) for other in others if other > 0)
+
+
+def _holds(relation: Relation, size: Symbol, value: int) -> bool:
+    """Whether a relation is true for a size; one that divides by a number that this size makes zero is not."""
+    try:
+        return relation.holds({size: value})
+    except ZeroDivisionError:
+        return False
 
 
 def _is_told(fact: Fact) -> bool:

@@ -8,6 +8,7 @@ from typing import TypeVar
 from framefuse.fuse.graph.aligned_products import with_aligned_products
 from framefuse.fuse.graph.biases import with_biases_apart
 from framefuse.fuse.graph.changed_parts import with_parts
+from framefuse.fuse.graph.copied_operands import with_copied_operands
 from framefuse.fuse.graph.copies import with_single_copies
 from framefuse.fuse.graph.derived_values import with_derived
 from framefuse.fuse.graph.dropouts import with_whole_dropouts
@@ -86,6 +87,7 @@ PASSES = (
     Pass("own sums", GRAPH, _alone(with_own_sums)),
     Pass("parts", GRAPH, _alone(with_parts)),
     Pass("rows together", GRAPH, _alone(with_rows_together)),
+    Pass("copied operands", GRAPH, with_copied_operands),
     Pass("own results", GRAPH, _alone(with_own_results)),
     Pass("grouping", GROUPS, grouped),
     Pass("activations", GROUPS, with_activations),

@@ -21,7 +21,7 @@ from framefuse.aot import loader, recording
 from framefuse.aot.forms import products as multiplied
 from framefuse.codegen import targets
 from framefuse.codegen.specialisation import at_once
-from framefuse.fuse.grouping import products as grouping
+from framefuse.fuse.addressing import product_layouts
 from framefuse.ir.code import LaunchedCode
 from framefuse.lower import attention, products
 from framefuse.native import abi
@@ -363,7 +363,7 @@ if __name__ == "__main__":
     abi.initialise(without=("stream",))
     recording.is_on_gpu = lambda examples: True
     products.multiplied = attention.multiplied = lambda lo, device: (*products.BLAS, *products.NARROW)
-    grouping.BLAS_TYPES = grouping.GPU_TYPES
+    product_layouts.BLAS_TYPES = product_layouts.GPU_TYPES
     multiplied.NARROW = ()
     Items._matmul = by_library
     target = replace(targets.BACKENDS["cpu by triton"].target, library=False, products=True)

@@ -310,3 +310,52 @@ def test_volumes_in_batches_of_one_and_more(tmp_path):
         for sizes in ((2, 2, 4, 5, 6), (1, 2, 5, 4, 3), (3, 2, 1, 4, 1)):
             x = torch.randn(sizes)
             torch.testing.assert_close(program(x), f(x), rtol=1e-4, atol=1e-5)
+
+
+def held():
+    """Products of what lies channels-last, where the pictures do or convolutions are, and may not lie otherwise."""
+    c, d = torch.randn(32, 16, 1, 1) / 4, torch.randn(16, 16, 3, 3) / 12
+
+    def result(x, v):
+        return F.conv2d(x, c) @ torch.cat([v, v], 1)
+
+    def copied(x, v):
+        return F.conv2d(x.softmax(-1), c).contiguous() @ torch.cat([v, v], 1)
+
+    def given(x, v):
+        return x @ v, v.mT @ x.exp()
+
+    def shown(x, v):
+        a = x.relu()
+        return a, a @ v, a[:, :, 0] @ v[:, 0]
+
+    def called(x, v):
+        a = x.relu()
+        return F.conv2d(a, d), a @ v, x @ a.mT
+
+    def between(x, v):
+        return F.conv2d(F.conv2d(x, d, padding=1) @ (v @ v.mT), d)
+
+    def lines(x, v):
+        a = x.relu()
+        return a.permute(0, 2, 3, 1) @ d[0, :, :, 0], a @ v
+
+    return result, copied, given, shown, called, between, lines
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("number", range(7))
+def test_products_read_what_lies_channels_last(number, last, tmp_path):
+    f = held()[number]
+
+    def inputs(*sizes):
+        x = torch.randn(sizes).to(memory_format=torch.channels_last if last else torch.contiguous_format)
+        return x, torch.randn(*sizes[:2], sizes[3], 5)
+
+    path = tmp_path / "products.so"
+    framefuse.export(f, inputs(2, 16, 8, 8), path)
+    program = framefuse.load(path)
+    for sizes in ((2, 16, 8, 8), (3, 16, 8, 8)):
+        x, v = inputs(*sizes)
+        results, expected = program(x, v), f(x, v)
+        torch.testing.assert_close(results, expected if isinstance(expected, torch.Tensor) else list(expected))

@@ -49,3 +49,17 @@ def test_what_python_raises_for_is_an_error(tmp_path):
             f(torch.randn(rows))
         with pytest.raises(ValueError, match=r"not defined for these sizes|do not fit together"):
             program(torch.randn(rows))
+
+
+def test_a_number_that_other_sizes_divide_by_zero_for_is_no_error_of_the_export(tmp_path):
+    def f(x):
+        rows = x.shape[0]
+        return x * 2 if rows // (rows // 4) == 5 else x
+
+    program = loaded(f, torch.randn(11), tmp_path)
+    for rows in (11, 10, 5):
+        x = torch.randn(rows)
+        torch.testing.assert_close(program(x), f(x))
+    for rows in (8, 3):
+        with pytest.raises(ValueError, match="do not fit together"):
+            program(torch.randn(rows))

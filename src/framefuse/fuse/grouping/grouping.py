@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from framefuse.fuse.addressing.indexing import MOVES, Split, operand_index
 from framefuse.fuse.addressing.layout import Order, preferred_orders
+from framefuse.fuse.addressing.product_layouts import product_view
 from framefuse.fuse.addressing.ranges import ZERO
 from framefuse.fuse.addressing.strided import Strides, View, strided
 from framefuse.fuse.graph.grown_cats import places
@@ -18,7 +19,7 @@ from framefuse.fuse.grouping.cells import Cell, Group, scanned_axes
 from framefuse.fuse.grouping.crossed_rows import walks_across
 from framefuse.fuse.grouping.groups import Groups, strides_of
 from framefuse.fuse.grouping.precedence import Precedence
-from framefuse.fuse.grouping.products import product_order, product_view
+from framefuse.fuse.grouping.products import product_order
 from framefuse.fuse.grouping.reductions import (
     few_long_rows,
     inner_index,

@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from framefuse.fuse.addressing.layout import Order, estimate
+from framefuse.fuse.addressing.product_layouts import has_blas_type, readable
 from framefuse.fuse.addressing.ranges import ONE, ZERO
 from framefuse.fuse.addressing.strided import Strides, View, is_product_layout, one_batch_stride, strided
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol, product
 from framefuse.ir.schedule import RunMatmul
-
-BLAS_TYPES = ("float32", "float64")
-GPU_TYPES = (*BLAS_TYPES, "bfloat16", "float16")
-
-
-def product_view(operand: Node, strides_of: Callable[[Node], Strides], hints: Mapping[Symbol, int]) -> View | None:
-    """The operand as a view that BLAS can read, None for one that must be copied to memory of its own."""
-    return _readable(strided(operand, strides_of, hints))
 
 
 def product_order(operand: Node, strides_of: Callable[[Node], Strides], hints: Mapping[Symbol, int]) -> Order:
@@ -31,20 +24,10 @@ def product_order(operand: Node, strides_of: Callable[[Node], Strides], hints: M
     return (*order[:-2], rank - 1, rank - 2) if 0 < row < column else order
 
 
-def _readable(view: View | None) -> View | None:
-    if view is None:
-        return None
-    sizes, strides = view.node.shape, view.strides
-    if not is_product_layout(sizes[-2], sizes[-1], strides[-2], strides[-1]):
-        return None
-    return view if one_batch_stride(sizes[:-2], strides[:-2]) is not None else None
-
-
 def is_blas(node: Node, a: View, c: View, out_strides: Strides) -> bool:
     """Whether the product is one BLAS call; other dtypes and layouts are a library call."""
     views = (a, c, View(node, node, out_strides, ZERO))
-    types = BLAS_TYPES if node.device == "cpu" else GPU_TYPES
-    return node.dtype.name in types and all(_readable(view) is not None for view in views)
+    return has_blas_type(node) and all(readable(view) is not None for view in views)
 
 
 def run_matmul(node: Node, out: int, a: tuple[int, View], c: tuple[int, View], out_strides: Strides) -> RunMatmul:
