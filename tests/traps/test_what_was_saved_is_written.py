@@ -93,3 +93,27 @@ def test_an_argument_that_eager_does_not_save_may_be_written() -> None:
             yield torch.autograd.grad(found.sum(), leaf)
 
     hold(Trap(program, traces=1, hits=2))
+
+
+VIEWS: dict[str, Callable[[Tensor, Tensor], Parts]] = {
+    "a slice": lambda y, w: (v := y[:2], v * v * w[1:]),
+    "a slice of what was made": lambda y, w: (z := y * w, v := z[1:], v.exp(), z * w),
+    "turned": lambda y, w: (v := y.t(), (v @ w).abs()),
+    "a conjugate": lambda y, w: (v := y.conj(), v * w),
+    "a part": lambda y, w: (v := y.imag, v * v * w),
+    "of what was joined": lambda y, w: (v := torch.complex(y.abs(), w.imag)[:2], v * v),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_that_is_read_further_has_a_gradient_of_its_own(name: str) -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(VIEWS[name])
+        for number in range(4):
+            generator = torch.Generator().manual_seed(number)
+            y, w = (torch.randn(3, 3, generator=generator, dtype=torch.complex64).requires_grad_() for _ in range(2))
+            *views, last = f(y * 1, w)
+            yield torch.autograd.grad(last.abs().sum(), (w, *views), retain_graph=True, allow_unused=True)
+            yield torch.autograd.grad(last.abs().sum() + views[0].abs().sum(), (y, w, *views), allow_unused=True)
+
+    hold(Trap(program, traces=1, hits=2))

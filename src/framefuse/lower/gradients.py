@@ -91,14 +91,15 @@ class Gradients:
             return node
         if not meta.view and is_joined(node):  # what reads it reads its memory, not what that was joined of
             self.builder.whole.add(node)
-        if not node.dtype.is_float:
-            return node
         if not meta.view:
-            return self._own(node)
+            return self._own(node) if node.dtype.is_float else node
         written = {self.trace.metas[each].storage for other in self.trace.calls for each in other.written}
         if not call.grad_enabled or not self._is_view(call, value) or meta.storage in written:
             return node
-        return self.builder.derived(node, SHOWN, (node,), value)
+        if node.dtype.kind != "complex":
+            return self.builder.derived(node, SHOWN, (node,), value)
+        attrs = (("name", SHOWN), ("parameters", (value,)))
+        return self.builder.make("derived", (node, node), attrs, node.dtype, node.shape)
 
     def _own(self, node: Node) -> Node:
         """The contents of a tensor that is no view, though its elements were only moved there: a row that moves them
