@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from framefuse.autodiff.reverse import active
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.rename import rebuilt
+from framefuse.ir.rewrite import reached
 
 EXTREMES = frozenset(("amax", "amin"))
 DERIVED = "extreme_of_all"  # the same of an infinite norm
@@ -20,7 +20,7 @@ def with_exact_extremes(graph: Graph) -> Graph:
     """
     wanted = {graph.inputs[place] for place in graph.differentiable}
     path = active(graph.nodes, [output.node for output in graph.outputs], wanted)
-    before = _before(node for node in path if _is_extreme(node))
+    before = reached(operand for node in path if _is_extreme(node) for operand in node.inputs)
     loose = {node for node in before if node.op == "cast" and node.attr("loose")}
     if not loose:
         return graph
@@ -36,15 +36,3 @@ def with_exact_extremes(graph: Graph) -> Graph:
 
 def _is_extreme(node: Node) -> bool:
     return node.op in EXTREMES or (node.op == "derived" and node.attr("name") == DERIVED)
-
-
-def _before(ends: Iterable[Node]) -> set[Node]:
-    """All that these nodes are computed from."""
-    seen: set[Node] = set()
-    waiting = [operand for node in ends for operand in node.inputs]
-    while waiting:
-        node = waiting.pop()
-        if node not in seen:
-            seen.add(node)
-            waiting += node.inputs
-    return seen

@@ -37,13 +37,13 @@ from framefuse.lower.probed_shapes import Probes, probed
 from framefuse.lower.rules import OVERLOADS, Counted, Shapes
 from framefuse.lower.values import Values
 
-Given = Sequence[tuple[tuple[int, ...], int]]  # (path, value) of each tensor that a call gives
+Fresh = Sequence[tuple[tuple[int, ...], int]]  # (path, value) of each tensor that a call gives and nobody knew
 
 
 class LibraryCalls:
     """Makes library nodes. ``bound`` are the sizes that their results set at run time, ``kept`` the calls that run
     even when nothing reads them; ``number`` brings a recorded number over the graph's symbols. ``notes`` receives
-    (call name, why) where a rule's sizes are not eager's.
+    (call name, why) where a rule does not say what a call gives.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class LibraryCalls:
     def given(
         self,
         call: Call,
-        fresh: Given,
+        fresh: Fresh,
         casts: dict[int, Node] | None,
         shapes: Sequence[Shape] | None = None,
     ) -> tuple[Node, ...]:

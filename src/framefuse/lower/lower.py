@@ -31,7 +31,7 @@ from framefuse.lower.foreach import each
 from framefuse.lower.gradients import Gradients
 from framefuse.lower.kept_layouts import settle
 from framefuse.lower.lasting import Lasting
-from framefuse.lower.library_calls import Given, LibraryCalls
+from framefuse.lower.library_calls import Fresh, LibraryCalls
 from framefuse.lower.outputs import Definition, Outputs
 from framefuse.lower.own_gradients import with_own_gradient
 from framefuse.lower.own_memory import computed, copying
@@ -71,8 +71,8 @@ class _Lowerer:
         self.symbols: dict[Symbol, Expr] = {}
         self.fixed = fixed_sizes(trace.assumptions)
         self.gradients = gradients = Gradients(self.builder, trace, self.values)
-        self.rules = RuleCalls(self.builder, trace, self.values, gradients, self._number, notes)
         self.calls = LibraryCalls(self.builder, trace, self.values, gradients, self._number, notes)
+        self.rules = RuleCalls(self.calls)
         self.autocast = Autocast(self.builder, self.values.contents, trace.metas)
         self.builder.differentiable = self.gradients.on
         self.lasting = Lasting(self.builder, trace, self.values)
@@ -220,7 +220,7 @@ class _Lowerer:
         self.calls.made(value)
         self._bind_symbols(value, node.shape)
 
-    def _by_rule(self, call: Call, fresh: Given) -> tuple[Node, ...] | None:
+    def _by_rule(self, call: Call, fresh: Fresh) -> tuple[Node, ...] | None:
         """The nodes of the call's new values by its rule, or None when there is none, it refuses or it is wrong."""
         metas = [self.trace.metas[value] for _, value in fresh]
         self.builder.place = metas[0].device if metas else "cpu"

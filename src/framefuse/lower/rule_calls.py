@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -10,15 +10,13 @@ from framefuse.ir.builder import Unprovable
 from framefuse.ir.graph import Node
 from framefuse.ir.nested import mapped
 from framefuse.ir.numbers import Expr, Real
-from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, refs
+from framefuse.ir.trace import Call, Ref, TensorMeta, refs
 from framefuse.ir.values import Value
 from framefuse.lower.argument_names import by_place
 from framefuse.lower.complex_clusters import by_parts
 from framefuse.lower.complex_numbers import Parts
-from framefuse.lower.context import Lowering
-from framefuse.lower.gradients import Gradients
+from framefuse.lower.library_calls import LibraryCalls
 from framefuse.lower.rules import Lowered, Shapes, Unsupported, find, shapes_of
-from framefuse.lower.values import Values
 
 # What a rule may raise when a call's arguments are not what it expresses: the call is then a library call. A wrong
 # call of the rule (TypeError) or a wrong assumption in it is the same case, since the result is checked anyhow.
@@ -26,25 +24,17 @@ FALLBACK = (Unsupported, Unprovable, TypeError, ValueError, IndexError, KeyError
 
 
 class RuleCalls:
-    """Rules as calls of the trace ask them. ``casts`` are, by value, the operands of the call at hand that autocast
-    casts; None where torch casts them itself. ``number`` brings a recorded number over the graph's symbols. ``notes``
-    receives (call name, why) where a rule does not say what a call gives.
+    """Rules as calls of the trace ask them, which are ``calls`` of the library where they do not say what a call gives;
+    its notes tell why. ``casts`` are, by value, the operands of the call at hand that autocast casts; None where torch
+    casts them itself.
     """
 
-    def __init__(
-        self,
-        builder: Lowering,
-        trace: Trace,
-        values: Values,
-        gradients: Gradients,
-        number: Callable[[Expr | Real], Value],
-        notes: list[tuple[str, str]],
-    ) -> None:
-        self.builder, self.trace, self.values, self.gradients = builder, trace, values, gradients
-        self.number, self.notes = number, notes
+    def __init__(self, calls: LibraryCalls) -> None:
+        self.builder, self.trace, self.values = calls.builder, calls.trace, calls.values
+        self.gradients, self.number, self.notes = calls.gradients, calls.number, calls.notes
         self.casts: dict[int, Node] | None = {}
-        cpu = builder.targets("cpu")
-        self.by_parts = by_parts(trace, cpu is None or cpu.library)
+        cpu = self.builder.targets("cpu")
+        self.by_parts = by_parts(self.trace, cpu is None or cpu.library)
 
     def result(self, call: Call, parts: Parts | None = None) -> Lowered | None:
         """What the rule of the call answers, or that for the ``parts`` of complex numbers; relations of a rule that

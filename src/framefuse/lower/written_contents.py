@@ -16,7 +16,7 @@ from framefuse.ir.wrapped_calls import OnCopies, commits
 from framefuse.lower.autocast import Autocast
 from framefuse.lower.gradients import Gradients
 from framefuse.lower.lasting import Lasting
-from framefuse.lower.library_calls import Given, LibraryCalls
+from framefuse.lower.library_calls import Fresh, LibraryCalls
 from framefuse.lower.overlaps import overlaps
 from framefuse.lower.own_memory import computed
 from framefuse.lower.rule_calls import RuleCalls
@@ -44,7 +44,7 @@ class InPlace:
         self.builder, self.trace, self.values = rules.builder, rules.trace, rules.values
         self.computed, self.define = computed, define
 
-    def write(self, index: int, call: Call, written: tuple[int, ...], fresh: Given) -> None:
+    def write(self, index: int, call: Call, written: tuple[int, ...], fresh: Fresh) -> None:
         """The call ``index`` computes new contents of its ``written`` operands, and gives what is ``fresh``. Autocast
         casts for none.
         """
@@ -111,7 +111,7 @@ class InPlace:
     def _is_dense(self, value: int) -> bool:
         return dense_order(self.trace.metas[value].sizes, self.trace.metas[value].strides) is not None
 
-    def _fresh_shapes(self, call: Call, fresh: Given) -> Sequence[Shape | None]:
+    def _fresh_shapes(self, call: Call, fresh: Fresh) -> Sequence[Shape | None]:
         """The shapes of what an in-place call gives beside its writes, None where no rule knows them."""
         if not fresh:
             return ()

@@ -317,7 +317,7 @@ static int apply(const Image *image, const Object *object, uint32_t target, cons
     const Relocation *how = relocation(object->machine, (uint32_t)ELF64_R_TYPE(entry->r_info));
     if (!how)
         return refuse("it has an address of a kind that kernels do not have");
-    uint64_t bytes = how->form == LOW ? 4 : (uint64_t)how->bytes, address;
+    uint64_t bytes = how->form == LOW ? 4 : (uint64_t)how->bytes, address = 0;
     if (!within(entry->r_offset, bytes, object->sections[target].sh_size))
         return refuse("an address lies outside");
     char *at = image->base + object->places[target] + entry->r_offset;
