@@ -10,7 +10,7 @@ import torch
 
 from framefuse.ir.builder import Builder, Shape
 from framefuse.ir.dtypes import DType
-from framefuse.ir.graph import Arg, Attributes, Node, node_of, template_of
+from framefuse.ir.graph import Arg, Node, call_attrs, node_of, template_of
 from framefuse.ir.strides import dense_order, dense_strides
 from framefuse.ir.values import Value
 
@@ -41,15 +41,9 @@ def calls(
     """
     operands: list[Node] = []
     template, named = template_of(tuple(args), operands), template_of(kwargs or {}, operands)
-    attrs = (
-        ("target", target),
-        ("name", name or getattr(target, "__name__", "call").removesuffix(".default")),
-        ("args", template),
-        ("kwargs", named),
-        ("random", False),
-        ("orders", tuple((orders or {}).get(node) or tuple(range(len(node.shape))) for node in operands)),
-        ("views", ()),
-    )
+    name = name or getattr(target, "__name__", "call").removesuffix(".default")
+    lie = [(orders or {}).get(node) or tuple(range(len(node.shape))) for node in operands]
+    attrs = call_attrs(target, template, lie, name=name, kwargs=named)
     device = operands[0].device
     orders_of = given or [tuple(range(len(shape))) for _, _, shape in results]
     lies = {path: dense_strides(shape, order) for (path, _, shape), order in zip(results, orders_of, strict=True)}
@@ -66,10 +60,7 @@ def calls(
 
 def copied(node: Node) -> Node:
     """A row-major copy of a node, by the library."""
-    attrs: Attributes = (
-        ("target", torch.clone), ("name", "clone"), ("args", (Arg(0),)),
-        ("kwargs", {"memory_format": torch.contiguous_format}), ("random", False), ("orders", (None,)), ("views", ()),
-    )  # fmt: skip
+    attrs = call_attrs(torch.clone, (Arg(0),), (None,), kwargs={"memory_format": torch.contiguous_format})
     call = Node("library", (node,), attrs, node.dtype, (), None, node.line, node.device)
     strides = row_major(node.shape)
     return Node("result", (call,), (("path", ()),), node.dtype, node.shape, strides, node.line, node.device)

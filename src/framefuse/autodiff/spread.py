@@ -8,7 +8,7 @@ import torch
 
 from framefuse.autodiff.library import row_major
 from framefuse.ir.builder import ONE, ZERO, Shape
-from framefuse.ir.graph import Arg, Attributes, Node
+from framefuse.ir.graph import Arg, Node, call_attrs
 from framefuse.ir.numbers import Symbol
 
 # Elements from which on a view is worth a call of torch's, 2 us: to write 256 K float32 takes 15. A smaller gradient is
@@ -33,10 +33,7 @@ def as_views(
         strides = _strides(source, inner.shape, node.shape)
         if source not in came or source.dtype is not node.dtype or strides is None:
             continue
-        attrs: Attributes = (
-            ("target", torch.as_strided), ("name", "as_strided"), ("args", (Arg(0), node.shape, strides)),
-            ("kwargs", {}), ("random", False), ("orders", (None,)), ("views", ()),
-        )  # fmt: skip
+        attrs = call_attrs(torch.as_strided, (Arg(0), node.shape, strides), (None,))
         call = Node("library", (source,), attrs, node.dtype, (), None, node.line, node.device)
         lies = row_major(node.shape)
         found[gradient] = Node("result", (call,), (("path", ()),), node.dtype, node.shape, lies, node.line, "cpu")

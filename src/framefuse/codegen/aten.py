@@ -11,7 +11,7 @@ import torch
 
 from framefuse.codegen.python import laid_out, load
 from framefuse.ir.facts import Source
-from framefuse.ir.graph import Arg, Graph, Node, Output, Write
+from framefuse.ir.graph import Arg, Graph, Node, Output, Write, call_attrs
 from framefuse.ir.numbers import Real, Symbol
 from framefuse.ir.printer import free_symbols, program
 from framefuse.ir.strides import dense_strides
@@ -28,15 +28,8 @@ def on_aten(graph: Graph) -> Graph:
     sized = [node for _, node, _ in graph.bound]
     call = AtenGraph(graph, wanted, sized)
     device = next((node.device for node in graph.nodes if node.device != "cpu"), "cpu")
-    attrs: tuple[tuple[str, Any], ...] = (
-        ("target", call),
-        ("name", call.__name__),
-        ("args", (tuple(Arg(place) for place in range(len(graph.inputs))), call.numbers, call.sources)),
-        ("kwargs", {}),
-        ("random", call.random),
-        ("orders", tuple(None for _ in graph.inputs)),
-        ("views", ()),
-    )
+    args = (tuple(Arg(place) for place in range(len(graph.inputs))), call.numbers, call.sources)
+    attrs = call_attrs(call, args, (None,) * len(graph.inputs), random=call.random)
     first = wanted[0].node if wanted else graph.nodes[-1]
     node = Node("library", graph.inputs, attrs, first.dtype, (), None, first.line, device)
     results = [

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 import torch
 
 from framefuse.driver import winners
-from framefuse.ir.whole_digits import Question
+from framefuse.ir.whole_digits import SizedConvolution
 from framefuse.runtime.convolution_digits import with_all_digits
 
 Settings = tuple[object, ...]
-_known: dict[tuple[Question, Settings], bool] = {}
+_known: dict[tuple[SizedConvolution, Settings], bool] = {}
 
 
-def asked(questions: Sequence[Question], keep: bool) -> list[bool | None]:
+def asked(questions: Sequence[SizedConvolution], keep: bool) -> list[bool | None]:
     """Whether all digits are multiplied, by question; to ``keep`` on disk, by device and version of the library."""
     if not questions or not torch.cuda.is_available():
         return [None] * len(questions)
@@ -42,7 +42,7 @@ def _settings() -> Settings:
     )  # fmt: skip
 
 
-def _key(questions: Sequence[Question], settings: Settings) -> str:
+def _key(questions: Sequence[SizedConvolution], settings: Settings) -> str:
     names = {question.device: torch.cuda.get_device_name(question.device) for question in questions}
     parts = (torch.__version__, torch.backends.cudnn.version(), sorted(names.items()), settings, tuple(questions))
     return hashlib.sha256(repr(("digits of convolutions", *parts)).encode()).hexdigest()

@@ -172,6 +172,30 @@ class Graph:
 Scalar = bool | int | float | Expr | Real
 
 
+def call_attrs(
+    target: Value,
+    args: Value,
+    orders: Sequence[tuple[int, ...] | None],
+    *,
+    name: str | None = None,
+    kwargs: dict[str, Value] | None = None,
+    random: bool = False,
+    views: Sequence[tuple[int, tuple[int | Expr, ...]]] = (),
+) -> Attributes:
+    """The attributes of a ``library`` node, whose row in :mod:`framefuse.ir.ops` says what each is; the name is the
+    target's own where none is given.
+    """
+    return (
+        ("target", target),
+        ("name", target.__name__ if name is None else name),
+        ("args", args),
+        ("kwargs", {} if kwargs is None else kwargs),
+        ("random", random),
+        ("orders", tuple(orders)),
+        ("views", tuple(views)),
+    )
+
+
 def template_of(value: Value, operands: list[Node]) -> Value:
     """Nested arguments with each node replaced by its place among ``operands``."""
     if isinstance(value, Node):

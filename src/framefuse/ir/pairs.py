@@ -10,9 +10,8 @@ import torch
 
 from framefuse.ir.builder import ONE, ZERO, Builder
 from framefuse.ir.dtypes import BY_TORCH, DType
-from framefuse.ir.graph import Arg, Attributes, Node
+from framefuse.ir.graph import Arg, Node, call_attrs
 from framefuse.ir.strides import dense_order, dense_strides
-from framefuse.ir.values import Value
 
 Pair = tuple[Node, Node]  # the real and the imaginary parts
 JOIN, SPLIT = "complex", "reals"  # the names of the library calls
@@ -39,7 +38,7 @@ def joined(builder: Builder, pair: Pair, order: Sequence[int] | None = None) -> 
     lies = tuple(range(len(real.shape)) if order is None else order)
     operands = pair if pair[0] is not pair[1] else (real,)
     args = (Arg(0), Arg(len(operands) - 1))
-    attrs = _attrs(torch.complex, JOIN, args, (lies,) * len(operands))
+    attrs = call_attrs(torch.complex, args, (lies,) * len(operands), name=JOIN)
     dtype = BY_TORCH[real.dtype.torch.to_complex()]
     call = builder.opaque("library", operands, attrs, dtype, (), None, real.device)
     strides = dense_strides(real.shape, lies)
@@ -82,7 +81,7 @@ def split_of(node: Node) -> Node | None:
 def in_memory(builder: Builder, node: Node) -> Node:
     """The memory of complex numbers as reals, with one more dimension of size 2."""
     shape = (*node.shape, ONE + ONE)
-    attrs = _attrs(reals, SPLIT, (Arg(0),), (None,))
+    attrs = call_attrs(reals, (Arg(0),), (None,), name=SPLIT)
     call = builder.call((node,), attrs)
     if call is not None:
         return builder.results(call)[()]
@@ -93,10 +92,3 @@ def in_memory(builder: Builder, node: Node) -> Node:
         strides = (*(step * 2 for step in node.strides), ONE)  # with gaps, or expanded: a view, too
     call = builder.opaque("library", (node,), attrs, real, (), None, node.device)
     return builder.opaque("result", (call,), (("path", ()),), real, shape, strides, node.device)
-
-
-def _attrs(target: Value, name: str, args: tuple[Arg, ...], orders: tuple[tuple[int, ...] | None, ...]) -> Attributes:
-    return (
-        ("target", target), ("name", name), ("args", args), ("kwargs", {}), ("random", False), ("orders", orders),
-        ("views", ()),
-    )  # fmt: skip

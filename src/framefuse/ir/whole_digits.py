@@ -9,7 +9,7 @@ ITSELF, OF_PICTURE, OF_WEIGHT = range(3)  # the convolution, and its gradients
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SizedConvolution:
     """One convolution of the recorded sizes, as ``aten.convolution`` takes it, or the gradient that ``part`` says; with
     all of it contiguous, or ``last``: channels-last.
     """
@@ -26,10 +26,10 @@ class Question:
     part: int
     last: bool = False
 
-    def turned(self) -> Question:
+    def turned(self) -> SizedConvolution:
         """The same, asked of channels-last memory."""
         return replace(self, last=True)
 
 
 # Says of each whether all digits are multiplied; None where that is not known.
-Asks = Callable[[Sequence[Question]], Sequence[bool | None]]
+Asks = Callable[[Sequence[SizedConvolution]], Sequence[bool | None]]

@@ -8,7 +8,7 @@ import torch
 
 from framefuse.ir.builder import ONE, Builder, Shape
 from framefuse.ir.dtypes import BOOL, BY_NAME, DType
-from framefuse.ir.graph import Arg, Node, Scalar
+from framefuse.ir.graph import Arg, Node, Scalar, call_attrs
 from framefuse.ir.numbers import Expr, Symbol, expr
 from framefuse.ir.strides import ambiguous, dense_order, order_like, tied
 from framefuse.ir.target import Targets, on_cpu
@@ -151,10 +151,7 @@ class Lowering(Builder):
             return self.there[node, device]
         meta = self.memory.get(node)
         target = torch.Tensor.to if self.differentiable or meta is None or meta.requires_grad else element_on
-        attrs: tuple[tuple[str, Value], ...] = (
-            ("target", target), ("name", target.__name__), ("args", (Arg(0), device)), ("kwargs", {}),
-            ("random", False), ("orders", ((),)), ("views", ()),
-        )  # fmt: skip
+        attrs = call_attrs(target, (Arg(0), device), ((),))
         call = self.opaque("library", (node,), attrs, node.dtype, (), None, device)
         element = self.there[node, device] = self.opaque("result", (call,), (("path", ()),), node.dtype, (), (), device)
         return element
@@ -225,10 +222,7 @@ class Lowering(Builder):
         self, target: Value, args: tuple[Value, ...], dtype: DType, shape: Shape, strides: Shape, device: str
     ) -> Node:
         """The result of a library call that advances a generator: made once, in program order, read or not."""
-        attrs: tuple[tuple[str, Value], ...] = (
-            ("target", target), ("name", target.__name__), ("args", args), ("kwargs", {}), ("random", True),
-            ("orders", ()), ("views", ()),
-        )  # fmt: skip
+        attrs = call_attrs(target, args, (), random=True)
         call = self.opaque("library", (), attrs, dtype, (), None, device)
         self.drawn.append(call)
         return self.opaque("result", (call,), (("path", ()),), dtype, shape, strides, device)

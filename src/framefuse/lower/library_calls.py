@@ -11,7 +11,7 @@ from framefuse.ir.builder import ONE, ZERO, Shape, Unprovable
 from framefuse.ir.classes import PLAIN_TENSORS
 from framefuse.ir.dtypes import BOOL, BY_TORCH
 from framefuse.ir.elements import ELEMENT
-from framefuse.ir.graph import Arg, Node
+from framefuse.ir.graph import Arg, Node, call_attrs
 from framefuse.ir.nested import mapped, numbers_in
 from framefuse.ir.numbers import Expr, Real, Symbol, expr
 from framefuse.ir.stops import reason
@@ -105,15 +105,9 @@ class LibraryCalls:
         if shapes is None and known and of_torch(call.target) and not call.random and not numbered:
             shapes = [tuple(map(expr, meta.sizes)) for meta in metas]
         random = call.random or sent or not metas
-        attrs = (
-            ("target", target),
-            ("name", call.name),
-            ("args", template),
-            ("kwargs", named),
-            ("random", random),
-            ("orders", self._orders(call, operands, replaced)),
-            ("views", () if sent else self._views(call, operands, replaced)),
-        )
+        orders = self._orders(call, operands, replaced)
+        views = () if sent else self._views(call, operands, replaced)
+        attrs = call_attrs(target, template, orders, name=call.name, kwargs=named, random=random, views=views)
         dtype, device = (BY_TORCH[metas[0].dtype], metas[0].device) if metas else (BOOL, "cpu")
         node = self.builder.opaque("library", tuple(operands), attrs, dtype, (), None, device)
         self.builder.lying[node] = self._open(call, operands, replaced)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from framefuse.ir.builder import Builder
 from framefuse.ir.custom_calls import NAME, CustomCall
-from framefuse.ir.graph import Attributes, Node, Path, template_of
+from framefuse.ir.graph import Node, Path, call_attrs, template_of
 from framefuse.ir.strides import dense_strides
 from framefuse.ir.values import Value
 from framefuse.lower.values import KEPT
@@ -19,10 +19,8 @@ def with_own_gradient(
     library node that stands for the function, of which no result is ever read.
     """
     nodes: list[Node] = []
-    attrs: Attributes = (
-        ("target", call), ("name", NAME), ("args", template_of((raw, operands, leaves), nodes)), ("kwargs", {}),
-        ("random", False), ("orders", tuple(tuple(range(len(node.shape))) for node in nodes)), ("views", ()),
-    )  # fmt: skip
+    template = template_of((raw, operands, leaves), nodes)
+    attrs = call_attrs(call, template, [tuple(range(len(node.shape))) for node in nodes], name=NAME)
     first = raw[paths[0][0]]
     function = builder.opaque("library", tuple(nodes), attrs, first.dtype, (), None, first.device)
     results = []

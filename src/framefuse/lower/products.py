@@ -10,7 +10,7 @@ import torch
 from framefuse.ir import costs
 from framefuse.ir.builder import ONE, Shape
 from framefuse.ir.dtypes import BY_NAME, DType
-from framefuse.ir.graph import Arg, Attributes, Node
+from framefuse.ir.graph import Arg, Node, call_attrs
 from framefuse.ir.numbers import Expr, expr, product
 from framefuse.ir.strides import dense_strides
 from framefuse.ir.target import type_of
@@ -58,10 +58,8 @@ def by_library(lo: Lowering, left: Node, right: Node, orders: Sequence[tuple[int
     multiply = torch.mm if len(left.shape) == 2 else torch.bmm
     casts = lo.casts.get(type_of(left.device), left.dtype.name) != left.dtype.name
     target = UnderAutocast(multiply, ()) if casts else multiply  # what is to be cast is cast by the graph
-    attrs: Attributes = (
-        ("target", target), ("name", multiply.__name__), ("args", (Arg(0), Arg(len(operands) - 1))), ("kwargs", {}),
-        ("random", False), ("orders", tuple(orders[: len(operands)])), ("views", ()),
-    )  # fmt: skip
+    args = Arg(0), Arg(len(operands) - 1)
+    attrs = call_attrs(target, args, orders[: len(operands)], name=multiply.__name__)
     call = lo.opaque("library", operands, attrs, left.dtype, (), None, left.device)
     shape = (*left.shape[:-1], right.shape[-1])
     strides = dense_strides(shape, range(len(shape)))

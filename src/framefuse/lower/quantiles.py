@@ -6,7 +6,7 @@ import torch
 
 from framefuse.ir.builder import ONE, Shape
 from framefuse.ir.dtypes import FLOAT32, FLOAT64, INT64
-from framefuse.ir.graph import Arg, Attributes, Node
+from framefuse.ir.graph import Arg, Node, call_attrs
 from framefuse.ir.numbers import expr
 from framefuse.ir.strides import dense_strides
 from framefuse.ir.values import Value
@@ -59,10 +59,7 @@ def _sorted(lo: Lowering, rows: Node) -> Node:
     if rows in lo.sorted:
         return lo.sorted[rows]
     order = tuple(range(len(rows.shape)))
-    attrs: Attributes = (
-        ("target", torch.sort), ("name", "sort"), ("args", (Arg(0),)), ("kwargs", {}), ("random", False),
-        ("orders", (order,)), ("views", ()),
-    )  # fmt: skip
+    attrs = call_attrs(torch.sort, (Arg(0),), (order,))
     call = lo.opaque("library", (rows,), attrs, rows.dtype, (), None, rows.device)
     strides = dense_strides(rows.shape, order)
     found = lo.opaque("result", (call,), (("path", (0,)),), rows.dtype, rows.shape, strides, rows.device)

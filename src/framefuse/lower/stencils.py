@@ -11,7 +11,7 @@ import torch
 from framefuse.ir import costs
 from framefuse.ir.builder import ONE, ZERO, Shape
 from framefuse.ir.dtypes import BY_NAME
-from framefuse.ir.graph import Arg, Attributes, Node
+from framefuse.ir.graph import Arg, Node, call_attrs
 from framefuse.ir.numbers import expr
 from framefuse.ir.strides import dense_strides
 from framefuse.ir.values import Value
@@ -80,10 +80,7 @@ def stencil(lo: Lowering, input: Node, weight: Node, bias: Value, how: Steps, gr
 def _turned(lo: Lowering, weight: Node, axes: tuple[int, ...]) -> Node:
     """The windows, point by point with all channels of each side by side, in memory of their own."""
     shape = tuple(weight.shape[axis] for axis in axes)
-    attrs: Attributes = (
-        ("target", torch.permute_copy), ("name", "permute_copy"), ("args", (Arg(0), axes)), ("kwargs", {}),
-        ("random", False), ("orders", (None,)), ("views", ()),
-    )  # fmt: skip
+    attrs = call_attrs(torch.permute_copy, (Arg(0), axes), (None,))
     call = lo.opaque("library", (weight,), attrs, weight.dtype, (), None, weight.device)
     strides = dense_strides(shape, range(len(shape)))
     return lo.opaque("result", (call,), (("path", ()),), weight.dtype, shape, strides, weight.device)

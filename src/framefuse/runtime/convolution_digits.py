@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from framefuse.ir.whole_digits import ITSELF, OF_PICTURE, OF_WEIGHT, Question
+from framefuse.ir.whole_digits import ITSELF, OF_PICTURE, OF_WEIGHT, SizedConvolution
 
 # What both operands hold where they meet: its last digit is beyond those of TF32. The product of two is larger than
 # ALL_DIGITS, that of one with a rounded one is smaller, and nothing else is added to it.
@@ -15,7 +15,7 @@ ELEMENT, ALL_DIGITS = 1 + 2.0**-12, 1 + 1.5 * 2.0**-12
 SHARE = 4  # the operands may take one part in so many of what is free
 
 
-def with_all_digits(questions: Sequence[Question]) -> list[bool | None]:
+def with_all_digits(questions: Sequence[SizedConvolution]) -> list[bool | None]:
     """The answer to each; None for those that cannot be asked now. Waits for the device once."""
     answers: list[bool | None] = [None] * len(questions)
     if not torch.cuda.is_available() or torch.cuda.is_current_stream_capturing():
@@ -29,7 +29,7 @@ def with_all_digits(questions: Sequence[Question]) -> list[bool | None]:
     return answers
 
 
-def _largest(question: Question, room: int) -> torch.Tensor | None:
+def _largest(question: SizedConvolution, room: int) -> torch.Tensor | None:
     """The largest element of what a convolution, or the gradient that is asked for, gives."""
     shapes = (question.picture, question.weight, _result(question))
     if min(map(min, shapes)) < 1 or 4 * sum(map(math.prod, shapes)) > room:
@@ -50,13 +50,13 @@ def _room(name: str) -> int:
     return (free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)) // SHARE
 
 
-def _result(question: Question) -> tuple[int, ...]:
+def _result(question: SizedConvolution) -> tuple[int, ...]:
     """The sizes of the convolution's result."""
     made = question.weight[1] * question.groups if question.transposed else question.weight[0]
     return (question.picture[0], made, *_points(question))
 
 
-def _points(question: Question) -> Iterator[int]:
+def _points(question: SizedConvolution) -> Iterator[int]:
     columns = zip(
         question.picture[2:], question.weight[2:], question.stride, question.padding, question.dilation,
         question.extra, strict=True,
@@ -66,7 +66,7 @@ def _points(question: Question) -> Iterator[int]:
         yield (size - 1) * step - 2 * pad + span + extra if question.transposed else (size + 2 * pad - span) // step + 1
 
 
-def _made(question: Question, result: tuple[int, ...]) -> torch.Tensor:
+def _made(question: SizedConvolution, result: tuple[int, ...]) -> torch.Tensor:
     """One element of one operand meets the other one, which is full of one number, so that a result is one product."""
     how = (question.stride, question.padding, question.dilation, question.transposed, question.extra, question.groups)
     rank, part = len(question.stride), question.part
@@ -89,7 +89,7 @@ def _made(question: Question, result: tuple[int, ...]) -> torch.Tensor:
     return found
 
 
-def _memory(question: Question, shape: Sequence[int]) -> torch.Tensor:
+def _memory(question: SizedConvolution, shape: Sequence[int]) -> torch.Tensor:
     turned = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
     how = turned if question.last else torch.contiguous_format
     return torch.empty(tuple(shape), dtype=torch.float32, device=question.device, memory_format=how)

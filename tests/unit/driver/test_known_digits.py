@@ -5,9 +5,9 @@ import torch
 
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.driver import known_digits, winners
-from framefuse.ir.whole_digits import ITSELF, Question
+from framefuse.ir.whole_digits import ITSELF, SizedConvolution
 
-FIRST = Question("cuda:0", (1, 3, 4, 4), (2, 3, 3, 3), (1, 1), (0, 0), (1, 1), False, (0, 0), 1, ITSELF)
+FIRST = SizedConvolution("cuda:0", (1, 3, 4, 4), (2, 3, 3, 3), (1, 1), (0, 0), (1, 1), False, (0, 0), 1, ITSELF)
 SECOND = FIRST.turned()
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from framefuse.ir.whole_digits import ITSELF, OF_PICTURE, OF_WEIGHT, Question
+from framefuse.ir.whole_digits import ITSELF, OF_PICTURE, OF_WEIGHT, SizedConvolution
 from framefuse.runtime import convolution_digits
 from framefuse.runtime.convolution_digits import ALL_DIGITS, ELEMENT, with_all_digits
 
@@ -23,7 +23,8 @@ def question(name, part, last):
     picture, weight, *numbers, transposed, extra, groups = CASES[name]
     rank = len(picture) - 2
     stride, padding, holes = ((number,) * rank for number in numbers)
-    return Question("cpu", picture, weight, stride, padding, holes, transposed, (extra,) * rank, groups, part, last)
+    behind = (extra,) * rank
+    return SizedConvolution("cpu", picture, weight, stride, padding, holes, transposed, behind, groups, part, last)
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -48,5 +49,5 @@ def test_a_convolution_of_nothing_has_no_answer(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 30, 1 << 30))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
-    none = Question("cuda:0", (0, 3, 4, 4), (2, 3, 3, 3), (1, 1), (0, 0), (1, 1), False, (0, 0), 1, ITSELF)
+    none = SizedConvolution("cuda:0", (0, 3, 4, 4), (2, 3, 3, 3), (1, 1), (0, 0), (1, 1), False, (0, 0), 1, ITSELF)
     assert with_all_digits([none, question("windows", ITSELF, False)]) == [None, None]

@@ -9,7 +9,7 @@ from framefuse.autodiff.registry import Given, Gradient, vjp_call
 from framefuse.errors import Stop
 from framefuse.ir.builder import Builder
 from framefuse.ir.collectives import Entering, Started, Waited
-from framefuse.ir.graph import Attributes, Node, node_of, template_of
+from framefuse.ir.graph import Node, call_attrs, node_of, template_of
 from framefuse.ir.stops import reason
 from framefuse.ir.values import Value
 
@@ -67,15 +67,8 @@ def _collective(builder: Builder, name: str, args: tuple[Value, ...], like: Node
     """A collective of backward, which keeps its place among the others; its result is as ``like``."""
     operands: list[Node] = []
     template = template_of(args, operands)
-    attrs: Attributes = (
-        ("target", Started(name, waits=True)),
-        ("name", name),
-        ("args", template),
-        ("kwargs", {}),
-        ("random", True),
-        ("orders", tuple(tuple(range(len(node.shape))) for node in operands)),
-        ("views", ()),
-    )
+    orders = [tuple(range(len(node.shape))) for node in operands]
+    attrs = call_attrs(Started(name, waits=True), template, orders, name=name, random=True)
     call = builder.opaque("library", tuple(operands), attrs, like.dtype, (), None, like.device)
     path = (("path", ()),)
     return builder.opaque("result", (call,), path, like.dtype, like.shape, row_major(like.shape), like.device)

@@ -11,7 +11,7 @@ from framefuse.autodiff.rules.collectives import exchanged
 from framefuse.ir.builder import Builder
 from framefuse.ir.collectives import EXCHANGES
 from framefuse.ir.custom_calls import NAME, CustomBackward, CustomCall
-from framefuse.ir.graph import Arg, Attributes, Node, node_of, template_of
+from framefuse.ir.graph import Arg, Node, call_attrs, node_of, template_of
 from framefuse.ir.values import Value
 
 
@@ -70,15 +70,8 @@ def _call(
 ) -> list[Node]:
     """The gradients of arguments like these. What calls the user's code alike is another call."""
     operands: list[Node] = []
-    attrs: Attributes = (
-        ("target", target),
-        ("name", target.__name__),
-        ("args", template_of((*args, tuple(map(_form, likes))), operands)),
-        ("kwargs", {}),
-        ("random", False),
-        ("orders", tuple(tuple(range(len(node.shape))) for node in operands)),
-        ("views", ()),
-    )
+    template = template_of((*args, tuple(map(_form, likes))), operands)
+    attrs = call_attrs(target, template, [tuple(range(len(node.shape))) for node in operands])
     first = likes[0]
     call = builder.opaque("library", tuple(operands), attrs, first.dtype, (), None, first.device)
     results = []

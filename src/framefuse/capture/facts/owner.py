@@ -8,13 +8,14 @@ from framefuse.ir.facts import Fact, Source
 from framefuse.ir.numbers import Expr, Real, Symbol, Whole
 from framefuse.ir.values import Value
 
-Question = tuple[Value, tuple[Value, ...], tuple[Value, ...], Value]  # function, arguments around a string, its answer
+# What a program asked of a string: the function, the arguments before and behind the string, the answer.
+AskedOfText = tuple[Value, tuple[Value, ...], tuple[Value, ...], Value]
 
 
 class Places(Protocol):
     """What states facts about the places that run-time values were read from."""
 
-    def answer(self, source: Source, question: Question) -> bool: ...
+    def answer(self, source: Source, question: AskedOfText) -> bool: ...
     def fact(self, source: Source, kind: str, value: object = None, mark: object = None) -> None: ...
     def float_fact(self, source: Source, value: float) -> None: ...
     def binding(self, name: str) -> list[Fact]: ...

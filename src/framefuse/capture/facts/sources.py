@@ -15,7 +15,7 @@ from framefuse.capture.facts.class_numbers import assigned_numbers
 from framefuse.capture.facts.code_like import CODE_LIKE
 from framefuse.capture.facts.kinds import is_plain
 from framefuse.capture.facts.numbers import TRACKED, bare, floating, form_of, integer, is_nan, plain_number
-from framefuse.capture.facts.owner import Question
+from framefuse.capture.facts.owner import AskedOfText
 from framefuse.capture.facts.place_names import Place, place_of
 from framefuse.capture.facts.relations import Relations
 from framefuse.capture.facts.settings import Setting
@@ -270,7 +270,7 @@ class Sources:
         """Whether a string among the arguments may be another one at the next call."""
         return source.root.key in self.volatile or source in self.host.moving
 
-    def answer(self, source: Source, question: Question) -> bool:
+    def answer(self, source: Source, question: AskedOfText) -> bool:
         """What a function gives for a string of the caller; False for one that comes out of a break, whose points know
         values alone.
         """

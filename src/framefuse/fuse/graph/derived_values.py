@@ -9,7 +9,7 @@ from framefuse.fuse.addressing.layout import Order
 from framefuse.fuse.graph.fixed import count_of, cut_out, first_fixed, fixed_nodes, pruned, results_of, told_by
 from framefuse.fuse.setting import Setting
 from framefuse.ir.derivations import Derived
-from framefuse.ir.graph import Arg, Attributes, Graph, Node
+from framefuse.ir.graph import Arg, Graph, Node, call_attrs
 from framefuse.ir.ops import TABLE, VIEW
 from framefuse.ir.rename import rebuilt
 
@@ -37,15 +37,8 @@ def with_derived(graph: Graph, setting: Setting) -> Graph:
 
 def _call(target: Derived, parents: tuple[Node, ...], like: Node) -> Node:
     """The call that gives what is derived from the parents."""
-    attrs: Attributes = (
-        ("target", target),
-        ("name", "derived"),
-        ("args", (tuple(Arg(place) for place in range(len(parents))),)),
-        ("kwargs", {}),
-        ("random", False),
-        ("orders", (None,) * len(parents)),
-        ("views", ()),
-    )
+    args = (tuple(Arg(place) for place in range(len(parents))),)
+    attrs = call_attrs(target, args, (None,) * len(parents), name="derived")
     return Node("library", parents, attrs, like.dtype, (), None, like.line, like.device)
 
 

@@ -13,7 +13,7 @@ from framefuse.fuse.setting import Setting
 from framefuse.ir import costs
 from framefuse.ir.derivations import Packed, Window
 from framefuse.ir.dtypes import FLOAT32
-from framefuse.ir.graph import Arg, Attributes, Graph, Node
+from framefuse.ir.graph import Arg, Graph, Node, call_attrs
 from framefuse.ir.rename import rebuilt
 from framefuse.ir.values import Value
 
@@ -54,15 +54,8 @@ def _call(
     order = node.attr("orders")[0] if node.op == "library" else None
     sizes = tuple(estimate(size, graph.hints) for size in operand.shape)
     target = Packed(alone, window, sizes, len(weights) > 1, told_by(graph, parents, setting))
-    attrs: Attributes = (
-        ("target", target),
-        ("name", target.__name__),
-        ("args", (Arg(0), tuple(Arg(place) for place in range(1, len(parents) + 1)))),
-        ("kwargs", {}),
-        ("random", False),
-        ("orders", (order, *(None,) * len(parents))),
-        ("views", ()),
-    )
+    args = (Arg(0), tuple(Arg(place) for place in range(1, len(parents) + 1)))
+    attrs = call_attrs(target, args, (order, *(None,) * len(parents)))
     return Node("library", (operand, *parents), attrs, node.dtype, (), None, node.line, node.device)
 
 

@@ -22,7 +22,7 @@ from framefuse.fuse.grouping.groups import Groups
 from framefuse.fuse.setting import Setting
 from framefuse.ir import costs
 from framefuse.ir.dtypes import FLOAT32
-from framefuse.ir.graph import Arg, Node
+from framefuse.ir.graph import Arg, Node, call_attrs
 from framefuse.ir.numbers import Expr
 from framefuse.ir.values import Function
 
@@ -124,15 +124,8 @@ def _call(groups: Groups, product: FusedProduct) -> Activated | None:
             return None
         operands.append(_view(groups, base, shape, strides, offset))
     old = product.node
-    attrs = (
-        ("target", activating_call()),
-        ("name", f"{old.attr('name')}_gelu_tanh"),
-        ("args", tuple(Arg(number) for number in range(3))),
-        ("kwargs", {"use_gelu": True}),
-        ("random", False),
-        ("orders", (None, None, None)),
-        ("views", ()),
-    )
+    name, args = f"{old.attr('name')}_gelu_tanh", tuple(Arg(number) for number in range(3))
+    attrs = call_attrs(activating_call(), args, (None, None, None), name=name, kwargs={"use_gelu": True})
     node = Node("library", tuple(view.node for view in operands), attrs, root.dtype, (), None, old.line, old.device)
     sizes, strides = (factors.rows, factors.columns), (factors.columns, ONE)
     flat = Node("result", (node,), (("path", ()),), root.dtype, sizes, strides, old.line, old.device)

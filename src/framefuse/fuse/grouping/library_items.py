@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from framefuse.fuse.addressing.strided import View
-from framefuse.ir.graph import Arg, Attributes, Node
+from framefuse.ir.graph import Arg, Node, call_attrs
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.wrapped_calls import part_of, product
 
@@ -31,42 +31,18 @@ def may_see_views(node: Node) -> bool:
 def view_call(view: View) -> Node:
     """A view as a call that gives a tensor which shares the memory of its base."""
     node = view.node
-    attrs: Attributes = (
-        ("target", part_of),
-        ("name", "as_strided"),
-        ("args", (Arg(0), node.shape, view.of_a_tensor, view.offset)),
-        ("kwargs", {}),
-        ("random", False),
-        ("orders", (None,)),
-        ("views", ()),
-    )
+    attrs = call_attrs(part_of, (Arg(0), node.shape, view.of_a_tensor, view.offset), (None,), name="as_strided")
     return Node("library", (view.base,), attrs, node.dtype, node.shape, None, node.line, node.device)
 
 
 def cat_call(node: Node) -> Node:
     """A cat of many pieces as a call of torch.cat, whose work for an element does not grow with their number."""
     pieces = tuple(Arg(number) for number in range(len(node.inputs)))
-    attrs: Attributes = (
-        ("target", torch.cat),
-        ("name", "cat"),
-        ("args", (pieces, node.attr("axis"))),
-        ("kwargs", {}),
-        ("random", False),
-        ("orders", (None,) * len(pieces)),
-        ("views", ()),
-    )
+    attrs = call_attrs(torch.cat, (pieces, node.attr("axis")), (None,) * len(pieces))
     return Node("library", node.inputs, attrs, node.dtype, node.shape, None, node.line, node.device)
 
 
 def matmul_call(node: Node) -> Node:
     """A product as a call of torch.matmul, for dtypes that BLAS lacks."""
-    attrs: Attributes = (
-        ("target", product),
-        ("name", "matmul"),
-        ("args", (Arg(0), Arg(1))),
-        ("kwargs", {}),
-        ("random", False),
-        ("orders", (None, None)),
-        ("views", ()),
-    )
+    attrs = call_attrs(product, (Arg(0), Arg(1)), (None, None), name="matmul")
     return Node("library", node.inputs, attrs, node.dtype, node.shape, None, node.line, node.device)

@@ -20,14 +20,14 @@ from framefuse.ir import costs
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, Symbol
 from framefuse.ir.values import Value
-from framefuse.ir.whole_digits import ITSELF, OF_PICTURE, OF_WEIGHT, Question
+from framefuse.ir.whole_digits import ITSELF, OF_PICTURE, OF_WEIGHT, SizedConvolution
 
 
 def digits_kept(graph: Graph, setting: Setting) -> dict[Node, bool]:
     """By call whether it must stay contiguous to have the digits that it has in eager, where the library could tell."""
     if setting.asks is None:
         return {}
-    asked: dict[Question, list[Node]] = {}
+    asked: dict[SizedConvolution, list[Node]] = {}
     for node in graph.nodes:
         if node.op == "library" and node.attr("name") in NAMES and node.attr("name") not in costs.WINDOWS:
             for question in _questions(node, setting, graph.hints):
@@ -44,7 +44,7 @@ def digits_kept(graph: Graph, setting: Setting) -> dict[Node, bool]:
     return found
 
 
-def _questions(call: Node, setting: Setting, hints: Mapping[Symbol, int]) -> Iterator[Question]:
+def _questions(call: Node, setting: Setting, hints: Mapping[Symbol, int]) -> Iterator[SizedConvolution]:
     """What to ask about a call that eager makes contiguous. Convolutions in groups that a backward pass is about are
     not asked for: contiguous they take 2.6 times as long in the geometric mean, and up to 20 times.
     """
@@ -76,7 +76,7 @@ def _questions(call: Node, setting: Setting, hints: Mapping[Symbol, int]) -> Ite
     mask = argument(call, 10, "output_mask", (True, True)) if backward else ()
     parts = [part for part, asks in zip((OF_PICTURE, OF_WEIGHT), mask, strict=False) if asks] if backward else [ITSELF]
     for part in parts:
-        yield Question(call.device, seen, sizes, stride, borders, holes, transposed, extra, groups, part)
+        yield SizedConvolution(call.device, seen, sizes, stride, borders, holes, transposed, extra, groups, part)
 
 
 def _is_turned(node: Node, order: tuple[int, ...] | None, hints: Mapping[Symbol, int]) -> bool:
