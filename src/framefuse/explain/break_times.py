@@ -17,6 +17,12 @@ READS = frozenset((
     "graph-break", "cut",
 ))  # fmt: skip
 
+# Breaks whose steps are calls of torch: they change tensors, gradients, generators and modes that the step leaves.
+CALLS = frozenset((
+    "autograd", "alias", "in-place", "memory-order", "shared-memory", "no-tensor", "tensor-kind", "gradient",
+    "run-time-size", "read-after-write", "random-state",
+))  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class BreakTime:
@@ -87,6 +93,11 @@ def reached(state: CompiledFunction, product: Product) -> tuple[list[Product], l
 def changes(why: Reason) -> bool:
     """Whether the step of a break may change what cannot be put back; what it prints is held back."""
     return why.code not in READS and not prints(why)
+
+
+def undone(why: Reason) -> bool:
+    """Whether what the step of a break changes is put back with what the program reaches."""
+    return why.code in CALLS
 
 
 def prints(why: Reason) -> bool:

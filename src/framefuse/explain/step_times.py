@@ -81,12 +81,16 @@ class Measured:
 _one_at_a_time = threading.Lock()
 
 
-def measured(call: Callable[[], object], calls: int = CALLS, event: Callable[[], Event] | None = None) -> Measured:
+def measured(
+    call: Callable[[], object], calls: int = CALLS, event: Callable[[], Event] | None = None,
+    behind: Callable[[], object] | None = None,
+) -> Measured:  # fmt: skip
     """Makes some calls and takes the time of each step of compiled code in the fastest one: so the steps and what is
     between them make the whole.
 
     ``event`` makes the marks by which steps of other devices than the CPU are timed: their calls return before they
-    have ended. A captured graph runs its steps at once: they have no time of their own.
+    have ended. A captured graph runs its steps at once: they have no time of their own. What runs ``behind`` each call
+    is not timed.
     """
     if event is None and torch.accelerator.is_available():
         event = _event
@@ -105,6 +109,8 @@ def measured(call: Callable[[], object], calls: int = CALLS, event: Callable[[],
                 ends.append(time.perf_counter())
                 wait()
                 wholes.append(time.perf_counter() - start)
+            if behind is not None:
+                behind()
     ran = [number for number, found in enumerate(rounds) if found]  # a call that is weighed may be eager
     fastest = min(ran or range(calls), key=wholes.__getitem__)
     found = rounds[fastest]

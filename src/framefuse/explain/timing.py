@@ -9,7 +9,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
@@ -18,19 +18,23 @@ from typing import BinaryIO, TextIO
 import torch
 
 from framefuse import _native
+from framefuse.driver.progress import telling
 from framefuse.errors import Reason
-from framefuse.explain.break_times import BreakTime, break_times, changes, prints, reached
+from framefuse.explain.break_times import BreakTime, break_times, prints, reached
+from framefuse.explain.lasting import called, lasting, undoing
 from framefuse.explain.step_times import StepTime, awake, measured
+from framefuse.explain.undo import Undo
 from framefuse.guards.changes import value_at
 from framefuse.guards.check import Hit, check
 from framefuse.guards.missed import missed
-from framefuse.ir.facts import Source
-from framefuse.ir.source import Line
 from framefuse.ir.target import default_generator
-from framefuse.ir.trace import Build, Effect, Trace
+from framefuse.ir.trace import Trace
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 from framefuse.runtime.function import CompiledFunction
 from framefuse.runtime.recorded_call import Product
+
+ENOUGH, MOST_CALLS = 0.6, 200  # seconds, and calls of each kind, that are measured
+FEWEST, PATIENCE, FEWEST_SLOW = 5, 3.0, 3  # calls of each kind at least, and where they take so many seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +85,10 @@ def timed(
 ) -> Timing | str:
     """The timing of such a call, or why the call is not made.
 
-    Only a call is made of which all is known that it changes: its traces say so, and breaks whose steps read or print.
-    Memory that it writes, version counters, random generators and the counters of ``explain`` are put back, and what it
-    prints is held back; a call that changes anything else is not made.
+    Only a call is made of which all is known that it changes: its traces say so, and breaks whose steps read, print or
+    compute gradients. Memory that it writes, attributes, containers, optimizers, version counters, random generators
+    and the counters of ``explain`` are put back, and what it prints is held back; a call that changes anything else is
+    not made.
     """
     if answer.product is None and not args and not kwargs:
         return "time=True times a call. Give its arguments too: explain(f, *args, time=True)"
@@ -91,12 +96,19 @@ def timed(
         return f"no graph takes such a call ({answer.why}). Call it with these arguments first"
     products, breaks = reached(state, answer.product)
     traces = [product.stages.trace for product in products]
-    lasting = _lasting(traces, breaks)
-    if lasting is not None:
-        return lasting
+    change = lasting(traces, breaks)
+    if change is not None:
+        return change
+    undo = undoing((state.function, state.owner, args, kwargs), answer.bound, traces, breaks)
+    if isinstance(undo, str):
+        return undo
     weighed = awake() if breaks else contextlib.nullcontext()  # where eager won, calls are eager for a while
     with _kept(state, _written(answer, traces), traces), _quiet(traces, breaks), weighed:
-        return _measured(compiled, state, answer.bound, args, kwargs)
+        try:
+            return _measured(compiled, state, answer.bound, args, kwargs, undo)
+        finally:
+            if undo is not None:
+                undo.put_back()
 
 
 def _written(answer: Answer, traces: Sequence[Trace]) -> list[torch.Tensor]:
@@ -134,7 +146,7 @@ def _attributes(value: Value) -> dict[str, Value]:
 @contextmanager
 def _quiet(traces: Sequence[Trace], breaks: Sequence[Reason]) -> Iterator[None]:
     """Holds back what the call prints."""
-    printed = any(_called(effect) for trace in traces for effect in trace.effects)
+    printed = any(called(effect) for trace in traces for effect in trace.effects)
     if not printed and not any(map(prints, breaks)):
         yield
         return
@@ -149,79 +161,6 @@ def _sink(stream: TextIO, nowhere: BinaryIO) -> TextIO:
     sink: io.TextIOWrapper = type(stream).__new__(type(stream))
     io.TextIOWrapper.__init__(sink, io.BytesIO() if isinstance(stream.buffer, io.BytesIO) else nowhere)
     return sink
-
-
-def _lasting(traces: Sequence[Trace], breaks: Iterable[Reason]) -> str | None:
-    """What the call changes that cannot be put back, None if there is nothing."""
-    for why in breaks:
-        if changes(why):
-            return f"what runs at the break{_at(why.line)} may change anything. framefuse.profile makes such calls"
-    return next((lasting for trace in traces if (lasting := _lasts(trace)) is not None), None)
-
-
-def _lasts(trace: Trace) -> str | None:
-    """What a stretch changes that cannot be put back."""
-    for effect in trace.effects:
-        if _called(effect) != "print" and not _said_before(effect):
-            return f"the call {_done(effect)}{_at(effect.line)}"
-    for call in trace.calls:
-        if getattr(call.target, "commits", False):
-            return f"{call.name} takes part in other processes{_at(call.line)}"
-        if call.random and call.kwargs.get("generator") is not None:
-            return f"{call.name} draws from a generator of its own{_at(call.line)}"
-        if call.written and call.grad_enabled and _history(trace, call.written):
-            return f"{call.name} changes the history of a tensor that requires grad{_at(call.line)}"
-    return None
-
-
-def _callee(effect: Effect) -> Value:
-    """What an effect calls, as an object or the place where it lies; None where it writes."""
-    callee = effect.value.parts[0] if effect.kind == "invoke" and isinstance(effect.value, Build) else None
-    return callee.value if isinstance(callee, Build) and callee.kind in ("source", "const") else callee
-
-
-def _called(effect: Effect) -> str:
-    """The name of what an effect calls; nothing where it writes."""
-    callee = _callee(effect)
-    return str(callee) if isinstance(callee, Source) else getattr(callee, "__qualname__", "")
-
-
-def _said_before(effect: Effect) -> bool:
-    """Whether it calls what does nothing for arguments that it knows, as ``warning_once`` of loggers does."""
-    callee = _callee(effect)
-    found = value_at(callee, (), {}) if isinstance(callee, Source) else callee
-    found = getattr(found, "__func__", found)
-    once = isinstance(found, functools._lru_cache_wrapper) and found.cache_parameters()["maxsize"] is None
-    return once and _is_fixed(effect.value.parts[1])
-
-
-def _is_fixed(part: Value) -> bool:
-    """Whether a part of an effect is what it was in the recorded call."""
-    if not isinstance(part, Build):
-        return isinstance(part, (str, int, float, type(None)))
-    if part.kind == "source":
-        return not part.value.is_argument
-    return part.kind == "const" or (part.kind == "tuple" and all(map(_is_fixed, part.parts)))
-
-
-def _done(effect: Effect) -> str:
-    """What an effect does, by the program's names."""
-    if effect.kind == "invoke":
-        return f"calls {_called(effect) or 'a function'}, which may change anything"
-    if effect.kind in ("global", "delglobal"):
-        return f"changes {effect.key}"
-    target = str(effect.target) if isinstance(effect.target, Source) else "an object"
-    return f"changes {target}.{effect.key}" if effect.kind in ("attr", "setattr", "delattr") else f"changes {target}"
-
-
-def _history(trace: Trace, written: tuple[int, ...]) -> bool:
-    """Whether a write among inputs' memory is one that autograd keeps."""
-    storages = {trace.metas[entry.value].storage for entry in trace.written_inputs}
-    return any(trace.metas[value].requires_grad and trace.metas[value].storage in storages for value in written)
-
-
-def _at(line: Line | None) -> str:
-    return f" ({line.place}: {line.text})" if line is not None else ""
 
 
 @contextmanager
@@ -250,22 +189,39 @@ def _kept(state: CompiledFunction, written: list[torch.Tensor], traces: Sequence
 
 
 def _measured(
-    compiled: Function, state: CompiledFunction, bound: Arguments, args: Arguments, kwargs: Keywords
+    compiled: Function, state: CompiledFunction, bound: Arguments, args: Arguments, kwargs: Keywords, undo: Undo | None
 ) -> Timing:
+    """Times calls; what they change for good is put back behind each one."""
     owner = () if state.owner is None else (state.owner,)
     original: Function = functools.partial(state.function, *owner)
     wait = torch.accelerator.synchronize if _elsewhere(state) else _nothing
-    once = _eager_seconds(original, args, kwargs, 1, wait)
-    inner = max(1, min(1000, int(0.002 / max(once, 1e-7))))
+    put_back = _nothing if undo is None else functools.partial(undo.put_back, False)
     eager: list[float] = []
     fast: list[float] = []
-    end = time.perf_counter() + 0.6
-    while len(fast) < 5 or (time.perf_counter() < end and len(fast) < 200):
-        eager.append(_eager_seconds(original, args, kwargs, inner, wait))
-        fast.append(_seconds(compiled, args, kwargs, inner, wait))
-    found = measured(functools.partial(compiled, *args, **kwargs))
+    with telling(lambda: f"timing {_name(state)}", lambda: f"call {len(eager) + len(fast) + 1}"):
+        once = _eager_seconds(original, args, kwargs, 1, wait)
+        put_back()
+        inner = max(1, min(1000, int(0.002 / max(once, 1e-7)))) if undo is None else 1
+        begun = time.perf_counter()
+        while (len(fast) < MOST_CALLS and (spent := time.perf_counter() - begun) < ENOUGH) or len(fast) < FEWEST:
+            if spent > PATIENCE and len(fast) >= FEWEST_SLOW:
+                break
+            eager.append(_eager_seconds(original, args, kwargs, inner, wait))
+            put_back()
+            fast.append(_seconds(compiled, args, kwargs, inner, wait))
+            put_back()
+        found = measured(functools.partial(compiled, *args, **kwargs), behind=put_back)
     cost = _guard_cost(state, bound)
     return Timing(statistics.median(eager), statistics.median(fast), *cost, found.steps, break_times(found, (state,)))
+
+
+def _goes_on(calls: int, spent: float) -> bool:
+    """Whether another pair of calls is worth its time."""
+    return calls < (FEWEST_SLOW if spent > PATIENCE else FEWEST if spent > ENOUGH else MOST_CALLS)
+
+
+def _name(state: CompiledFunction) -> str:
+    return type(state.owner).__name__ if state.owner is not None else getattr(state.function, "__name__", "a function")
 
 
 def _guard_cost(state: CompiledFunction, bound: Arguments) -> tuple[float | None, int, int]:

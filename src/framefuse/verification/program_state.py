@@ -138,7 +138,7 @@ class State:
             for key, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
                 if isinstance(reached.nonlocals.get(key), PLAIN):
                     self.places.append(Place(key, cell))
-            named = dict.fromkeys(name for name in _globals(function.__code__) if name in function.__globals__)
+            named = dict.fromkeys(name for name in names_of_globals(function.__code__) if name in function.__globals__)
             read = {name: function.__globals__[name] for name in named}
             for key, value in read.items():
                 if isinstance(value, PLAIN):
@@ -153,14 +153,14 @@ class State:
             self.add(vars(type(function)).get("__call__"), name, depth - 1)
 
 
-def _globals(code: types.CodeType) -> Iterator[str]:
+def names_of_globals(code: types.CodeType) -> Iterator[str]:
     """The global variables that code reads or writes, in its order; ``co_names`` has the names of attributes too."""
     for instruction in dis.get_instructions(code):
         if instruction.opname in ("LOAD_GLOBAL", "STORE_GLOBAL"):
             yield instruction.argval
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
-            yield from _globals(inner)
+            yield from names_of_globals(inner)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,19 @@
 """explain runs nothing unless asked, puts back what timed calls change, and says what it would change for good."""
 
+import collections
+import contextlib
 import functools
 import logging
 import random
 import sys
 import warnings
 
+import numpy
 import pytest
 import torch
 
 import framefuse
+from framefuse.explain import timing
 from framefuse.explain.left import left_of
 from framefuse.runtime.function import compiled_function
 
@@ -68,6 +72,7 @@ def test_what_cannot_be_put_back_is_said_and_not_done():
     @framefuse.compile
     def logs(x):
         calls.append(1)
+        warnings.warn("often", stacklevel=1)
         return x * 2
 
     @framefuse.compile
@@ -83,12 +88,14 @@ def test_what_cannot_be_put_back_is_said_and_not_done():
     calls.clear()
     x = torch.ones(3)
     leaf = torch.ones(3, requires_grad=True)
-    for _ in range(2):
-        logs(x), breaks(x), tracked(leaf * 1)
-    y = leaf * 1
-    node = y.grad_fn
-    said = [str(framefuse.explain(f, arg, time=True)) for f, arg in ((logs, x), (breaks, x), (tracked, y))]
-    assert "not timed: the call changes" in said[0] and "test_timing.py" in said[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(2):
+            logs(x), breaks(x), tracked(leaf * 1)
+        y = leaf * 1
+        node = y.grad_fn
+        said = [str(framefuse.explain(f, arg, time=True)) for f, arg in ((logs, x), (breaks, x), (tracked, y))]
+    assert "not timed: " in said[0] and "calls warnings.warn" in said[0] and "test_timing.py" in said[0]
     assert "not timed: " in said[1] and "may change anything" in said[1]
     assert "not timed: mul_ changes the history" in said[2]
     assert len(calls) == 2 and y.grad_fn is node
@@ -181,8 +188,10 @@ def test_what_a_call_would_change_has_the_programs_names():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             fast(x), fast(x)
-            said.append(str(framefuse.explain(fast, x, time=True)))
-    assert "not timed: the call changes told (test_timing.py:" in said[0]
+            before = told
+            said.append(str(framefuse.explain(fast, x[:2], time=True)))
+            assert told is before
+    assert " us -> " in said[0]
     assert "not timed: the call calls warnings.warn, which may" in said[1]
 
 
@@ -264,3 +273,94 @@ def test_a_call_that_raises_has_its_line_and_arguments_that_do_not_fit_are_an_er
     ((reason, _),) = framefuse.explain(fast).stops
     assert reason.code == "raises" and reason.line.text.startswith("assert y.sum() > 0")
     assert framefuse.explain(fast, x, x).answer.startswith("is an error: these arguments do not fit")
+
+
+class Learner:
+    """A step of training as programs have it, that keeps account of itself in all kinds of places."""
+
+    steps = 0
+
+    def __init__(self):
+        torch.manual_seed(0)
+        nn = torch.nn
+        self.net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.GELU(), nn.Linear(8, 1))
+        self.optimizer = torch.optim.AdamW(self.net.parameters(), 1e-2)
+        self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 3)
+        self.losses, self.last, self.best, self.seen = [], collections.deque(maxlen=3), {}, set()
+        self.count, self.array = 0, numpy.zeros(2)
+
+    def step(self, x):
+        self.optimizer.zero_grad()
+        y = self.net(x)
+        if y.sum() > 1e6:
+            y = y * 2
+        loss = y.square().mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        self.optimizer.step()
+        self.schedule.step()
+        self.losses.append(loss.detach())
+        self.last.append(self.count)
+        self.best["loss"] = loss.detach()
+        self.count += 1
+        return loss
+
+    def all(self):
+        tensors = [*self.net.parameters(), *self.net.buffers(), *(p.grad for p in self.net.parameters())]
+        states = [value for state in self.optimizer.state.values() for value in state.values()]
+        held = [(value, value.clone(), value._version) for value in (*tensors, *states, *self.losses)]
+        plain = (self.count, list(self.last), len(self.losses), self.best["loss"], self.schedule.state_dict())
+        return held, plain, torch.get_rng_state().tolist()
+
+
+def test_a_step_of_training_with_breaks_is_timed_and_the_next_steps_are_those_of_one_that_was_not():
+    xs = [torch.randn(6, 4, generator=torch.Generator().manual_seed(n)) for n in range(8)]
+    one, twin = Learner(), Learner()
+    fast, other = framefuse.compile(one.step), framefuse.compile(twin.step)
+    for x in xs[:5]:
+        fast(x), other(x)
+    before, held, compiled = one.all(), xs[5].clone(), len(compiled_function(fast).products)
+    report = framefuse.explain(fast, xs[5], time=True)
+    after = one.all()
+    assert report.timing.compiled > 0 and len(report.prices) == 2 and all(p.runs == 1 for p in report.prices.values())
+    assert [(id(value), version) for value, _, version in before[0]] == [(id(v), n) for v, _, n in after[0]]
+    assert all(torch.equal(mine, now) for (_, mine, _), (_, now, _) in zip(before[0], after[0], strict=True))
+    assert before[1:] == after[1:] and torch.equal(held, xs[5])
+    assert len(compiled_function(fast).products) == compiled
+    for x in xs[5:]:
+        assert torch.equal(fast(x), other(x))
+    assert all(torch.equal(p, q) for p, q in zip(one.net.parameters(), twin.net.parameters(), strict=True))
+
+
+def test_a_hook_that_may_do_anything_forbids_to_time_a_step():
+    weight = torch.ones(3, requires_grad=True)
+    heard = []
+    weight.register_hook(lambda grad: heard.append(1))
+
+    @framefuse.compile
+    def step(x):
+        loss = (weight * x).sum()
+        loss.backward()
+        return loss.detach() * 2
+
+    for _ in range(4):
+        step(torch.ones(3))
+    count, grad = len(heard), weight.grad.clone()
+    said = str(framefuse.explain(step, torch.ones(3), time=True))
+    assert "not timed: a hook of a tensor runs at the break" in said
+    assert len(heard) == count and torch.equal(weight.grad, grad)
+
+
+def test_what_takes_long_tells_how_far_it_is(monkeypatch):
+    told = []
+
+    @contextlib.contextmanager
+    def telling(what, stage):
+        told.append((what(), stage()))
+        yield
+
+    monkeypatch.setattr(timing, "telling", telling)
+    compiled = framefuse.compile(Net().eval())
+    compiled(torch.ones(2, 4)), compiled(torch.ones(2, 4))
+    framefuse.explain(compiled, torch.ones(2, 4), time=True)
+    assert told == [("timing Net", "call 1")]
