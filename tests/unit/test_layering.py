@@ -49,7 +49,6 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "few_forms": {"measuring", "winners"},
         "known_digits": {"winners"},
         "behind": {"programs"},
-        "progress": set(),
         "ambient": set(),
         "own_backwards": set(),
         "kernels": {"measuring", "few_forms", "tuning", "variants", "behind"},
@@ -63,7 +62,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "fixed_inputs": set(),
         "passes": {
             "ambient", "backward", "behind", "captured_passes", "examples", "faults", "fixed_inputs", "kernels",
-            "known_digits", "position_limits", "programs", "progress",
+            "known_digits", "position_limits", "programs",
         },
         "tree": {"ambient", "behind", "own_backwards", "wiring", "faults", "passes", "programs", "calls", "tiers"},
         "patterns": {"passes", "tree"},

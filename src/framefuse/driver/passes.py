@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from framefuse import _native
 from framefuse.capture.recording.mode_stack import outside_modes
 from framefuse.codegen.unsupported import Uncompiled
-from framefuse.driver import behind, progress
+from framefuse.driver import behind
 from framefuse.driver.ambient import as_recorded
 from framefuse.driver.faults import report_bug
 from framefuse.driver.programs import Program, program
 from framefuse.errors import Stop, UserError
 from framefuse.explain.files import publish
 from framefuse.guards.program import build
-from framefuse.ir import passes_in_force, whole_kernels
+from framefuse.ir import passes_in_force, progress, whole_kernels
 from framefuse.ir.compiled import Chosen, GraphCode
 from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.graph import Graph

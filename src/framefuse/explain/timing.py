@@ -18,15 +18,15 @@ from typing import BinaryIO, TextIO
 import torch
 
 from framefuse import _native
-from framefuse.driver.progress import telling
 from framefuse.errors import Reason
 from framefuse.explain.break_times import BreakTime, break_times, prints, reached
-from framefuse.explain.lasting import called, lasting, undoing
+from framefuse.explain.permanent import called, lasting, undoing
 from framefuse.explain.step_times import StepTime, awake, measured
 from framefuse.explain.undo import Undo
 from framefuse.guards.changes import value_at
 from framefuse.guards.check import Hit, check
 from framefuse.guards.missed import missed
+from framefuse.ir.progress import telling
 from framefuse.ir.target import default_generator
 from framefuse.ir.trace import Trace
 from framefuse.ir.values import Arguments, Function, Keywords, Value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import operator
 import random
@@ -14,13 +15,16 @@ from dataclasses import dataclass
 import torch
 
 from framefuse import _native
-from framefuse.ir.values import Function, Value
+from framefuse.ir.program_names import globals_of, is_library
+from framefuse.ir.values import Value
 from framefuse.runtime.function import compiled_function
-from framefuse.verification.program_state import LIBRARIES, PLAIN, names_of_globals
 
 OBJECTS = 500_000  # that are looked at; what reaches further is not kept
 NONE = object()  # what a place held that did not exist
-FIXED = (*PLAIN, type, types.ModuleType, types.BuiltinFunctionType, types.CodeType, torch.Size)
+FIXED = (
+    bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size,
+    type, types.ModuleType, types.BuiltinFunctionType, types.CodeType,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +204,7 @@ class Undo:
         content = _native.instance_dict(value)
         if content is not None:
             yield content
-        for kind in type(value).__mro__ if type(value).__module__.partition(".")[0] not in _FOREIGN else ():
+        for kind in type(value).__mro__ if not is_library(type(value).__module__) else ():
             names = vars(kind).get("__slots__", ())
             for name in (names,) if isinstance(names, str) else names:
                 if isinstance(vars(kind).get(name), types.MemberDescriptorType):
@@ -208,20 +212,20 @@ class Undo:
                     if held is not NONE:
                         self._slots.append((value, name, held))
                         yield held
-        if type(value).__module__.partition(".")[0] not in _FOREIGN:  # a method may write what its module holds
+        if not is_library(type(value).__module__):  # a method may write what its module holds
             for kind in type(value).__mro__:
-                if kind.__module__.partition(".")[0] not in _FOREIGN:
+                if not is_library(kind.__module__):
                     yield from (part for part in vars(kind).values() if isinstance(part, types.FunctionType))
 
-    def _of_function(self, function: Function) -> Iterator[Value]:
+    def _of_function(self, function: types.FunctionType) -> Iterator[Value]:
         yield from function.__closure__ or ()
         yield function.__defaults__
         yield function.__kwdefaults__
         yield _native.instance_dict(function)
-        if (function.__module__ or "builtins").partition(".")[0] in _FOREIGN:
+        if is_library(function.__module__):
             return
-        for name in dict.fromkeys(names_of_globals(function.__code__)):
-            if name in function.__globals__ or name not in function.__builtins__:
+        for name in dict.fromkeys(globals_of(function.__code__)):
+            if name in function.__globals__ or not hasattr(builtins, name):
                 self.keep_global(function.__globals__, name)
                 yield function.__globals__.get(name)
 
@@ -235,9 +239,6 @@ class Undo:
         memory = tensor.detach()
         kept = _KeptTensor(tensor, memory, memory.clone(), tensor._version, tensor.grad, tensor.requires_grad)
         self._tensors.append(kept)
-
-
-_FOREIGN = ("builtins", *LIBRARIES)
 
 
 def _is_own(value: Value) -> bool:

@@ -14,8 +14,8 @@ from statistics import median
 import torch
 
 from framefuse import api
-from framefuse.driver.progress import telling
 from framefuse.errors import UserError
+from framefuse.ir.progress import telling
 from framefuse.ir.values import Arguments, Function, Keywords
 from framefuse.verification.case import Case, cases
 from framefuse.verification.case_text import SLOWER, program_text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dis
 import functools
 import inspect
 import random
@@ -14,13 +13,13 @@ from dataclasses import dataclass, field
 
 import torch
 
+from framefuse.ir.program_names import LIBRARIES, globals_of, is_library
 from framefuse.ir.values import Function, Value
 from framefuse.runtime.function import compiled_function
 
 LISTED = 1000  # elements of a list that are compared: longer ones are data
 DEPTH = 6  # containers, objects and functions inside each other that are looked at
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
-LIBRARIES = ("torch", "torchvision", "transformers", "timm", "numpy", "framefuse")  # functions that hold no state
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +51,6 @@ class Place:
             self.holder[self.key] = value
         else:
             self.holder[:] = value
-
-
-def is_library(name: str | None) -> bool:
-    """Whether a module is of Python or of libraries, whose objects hold nothing that a program is to be asked for."""
-    return name is None or name.partition(".")[0] in ("builtins", *LIBRARIES)
 
 
 @dataclass(slots=True)
@@ -138,7 +132,7 @@ class State:
             for key, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
                 if isinstance(reached.nonlocals.get(key), PLAIN):
                     self.places.append(Place(key, cell))
-            named = dict.fromkeys(name for name in names_of_globals(function.__code__) if name in function.__globals__)
+            named = dict.fromkeys(name for name in globals_of(function.__code__) if name in function.__globals__)
             read = {name: function.__globals__[name] for name in named}
             for key, value in read.items():
                 if isinstance(value, PLAIN):
@@ -151,16 +145,6 @@ class State:
             self._add_plain(vars(function), name)
             self._add_parts(vars(function), name, depth - 1)
             self.add(vars(type(function)).get("__call__"), name, depth - 1)
-
-
-def names_of_globals(code: types.CodeType) -> Iterator[str]:
-    """The global variables that code reads or writes, in its order; ``co_names`` has the names of attributes too."""
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "STORE_GLOBAL"):
-            yield instruction.argval
-    for inner in code.co_consts:
-        if isinstance(inner, types.CodeType):
-            yield from names_of_globals(inner)
 
 
 @dataclass(frozen=True, slots=True)

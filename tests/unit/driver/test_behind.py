@@ -14,7 +14,8 @@ import torch
 from torch import nn
 
 import framefuse
-from framefuse.driver import behind, passes, progress
+from framefuse.driver import behind, passes
+from framefuse.ir import progress
 from framefuse.ir.source import Line
 from framefuse.options import resolve
 from framefuse.runtime.function import compiled_function

@@ -1,5 +1,6 @@
 """`framefuse.profile` tables what ran: kernels, products and calls with count, time, bytes and shares of limits."""
 
+import collections
 import itertools
 
 import pytest
@@ -162,6 +163,7 @@ def test_no_product_is_above_a_limit_that_was_measured_on_a_busy_machine(monkeyp
         return limits.Limit(1.0, "1 FLOP/s")
 
     monkeypatch.setattr(limits, "_products", {})
+    monkeypatch.setattr(limits, "_times", collections.Counter())
     monkeypatch.setattr(limits, "_arithmetic", slow)
     fast = framefuse.compile(lambda x, w, v: torch.relu(x @ w) @ v)
     table = framefuse.profile(fast, torch.randn(64, 32), torch.randn(32, 48), torch.randn(48, 3))
