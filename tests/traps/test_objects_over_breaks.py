@@ -50,6 +50,13 @@ def methodcaller(x, n):
 
 
 @with_numbers(TABLE)
+def methodcaller_with_keywords(x, n):
+    m = operator.methodcaller("clamp", min=n, max=2)
+    brk(x)
+    return m(x) + operator.methodcaller("sum", dim=0)(x)
+
+
+@with_numbers(TABLE)
 def itemgetter(x, n):
     m = operator.itemgetter(1, 0)
     brk(x)

@@ -32,6 +32,7 @@ from framefuse.capture.program import leaves
 from framefuse.capture.program.bound import unbound
 from framefuse.capture.program.equivalents import dispatched, item_getter_
 from framefuse.capture.program.frame import Frame, Pending, enter
+from framefuse.capture.program.getters import made_of
 from framefuse.capture.program.host import HOST
 from framefuse.capture.program.leaves import is_wrapper, runs_natively
 from framefuse.capture.program.lookups import LOOKUPS, has_finalizer, is_python_metaclass, python_method, type_get
@@ -206,14 +207,13 @@ class Calls:
         fixed = sources.holds(target) or not sources.knows(target)  # no fact holds the names in any other
         if fixed and len(args) == 1 and not kwargs:
             if kind is operator.methodcaller:
-                maker, parts = target.__reduce__()
-                if maker is operator.methodcaller:
-                    return Instead(self.machine.attributes.attribute_now(frame, args[0], parts[0]), parts[1:], kwargs)
+                (name, *rest), keywords = made_of(target)
+                return Instead(self.machine.attributes.attribute_now(frame, args[0], name), tuple(rest), keywords)
             if kind is operator.attrgetter:
                 self.machine.finish(frame, self._get_attributes(frame, target, args[0]), continuation)
                 return None
             if kind is operator.itemgetter and python_method(type(args[0]), "__getitem__") is not None:
-                return Instead(item_getter_, (args[0], *target.__reduce__()[1]), kwargs)
+                return Instead(item_getter_, (args[0], *made_of(target)[0]), kwargs)
         self.recorder.memory.lasting += 1  # what follows runs Python, or enters a frame
         if is_pure(target):
             value = call_pure(self.recorder, target, args, kwargs)
@@ -251,7 +251,7 @@ class Calls:
     def _get_attributes(self, frame: Frame, getter: Value, holder: Value) -> Value:
         """What an attrgetter gives for ``holder``."""
         given = []
-        for path in getter.__reduce__()[1]:
+        for path in made_of(getter)[0]:
             value, names = holder, path.split(".")
             if is_a(holder, torch.Tensor) and any(name.startswith(SAVED) for name in names):
                 self.recorder.end("saved", path)  # before its step is learnt

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextvars
 import functools
-import operator
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
@@ -18,6 +17,7 @@ from framefuse.capture.facts.numbers import TRACKED, form_of, is_nan, key_of
 from framefuse.capture.facts.settle import cell_contents, slots_of
 from framefuse.capture.program.bound import BOUND_KINDS, bind, is_bound, taken_apart
 from framefuse.capture.program.frame import FrameView, InterpretedGenerator, call_of
+from framefuse.capture.program.getters import GETTERS, made_of
 from framefuse.capture.program.iterators import SEQUENCE_ITERATORS, VIEW_OBJECTS, RangeIterator, dict_behind, reduced
 from framefuse.capture.recording.class_recipes import (
     DESCRIPTORS,
@@ -144,8 +144,9 @@ class Recipes:
             return Build("call", world, (), None, number)
         if kind in VIEW_OBJECTS:
             return Build("call", VIEW_OBJECTS[kind], (build(dict_behind(value)),), None, number)
-        if kind in GETTERS and value.__reduce__()[0] is kind:
-            return Build("call", kind, self._all(value.__reduce__()[1]), None, number)
+        if kind in GETTERS:
+            args, keywords = made_of(value)
+            return Build("called", None, (build(kind), build(args), build(dict(keywords))), None, number)
         if kind in DESCRIPTORS:
             return descriptor_recipe(self, value, number)
         if is_bound(value) or (is_a(value, BOUND_KINDS) and is_made(value.__self__)):
@@ -346,8 +347,6 @@ def world() -> Value:
     return torch.distributed.group.WORLD
 
 
-# Callables of the module operator that tell how they are made.
-GETTERS = frozenset((operator.itemgetter, operator.attrgetter, operator.methodcaller))
 # What instances of these hold is their elements, their __dict__, their slots, and what _own_state names.
 PLAIN_BASES = {object, dict, list, set, deque, defaultdict, OrderedDict, types.SimpleNamespace}
 PLAIN_ERRORS = {

@@ -488,9 +488,10 @@ def operator_module():
         v = V(2)
         get = operator.itemgetter(1, 0)
         attr = operator.attrgetter("v")
-        call = operator.methodcaller("count", 1)
+        call, keys = operator.methodcaller("count", 1), operator.methodcaller("sum", dim=0)
         return (
-            operator.mul(x, 2), get([5, 6]), attr(v), call([1, 1]), operator.add(v, 1), operator.contains([1], 1),
+            operator.mul(x, 2), get([5, 6]), attr(v), call([1, 1]), keys(x),
+            operator.add(v, 1), operator.contains([1], 1),
             operator.truth(v), operator.not_(v), operator.getitem({"a": x}, "a"), operator.concat([1], [2]),
             operator.is_(v, v), operator.lt(V(1), v), operator.length_hint([1, 2]), operator.neg(3), operator.call(max, 1, 2),  # noqa: E501
         )  # fmt: skip
