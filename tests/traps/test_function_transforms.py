@@ -307,6 +307,33 @@ def an_item_in_the_mode_of_items_is_no_view(compiled: Any) -> Iterator[Any]:
         yield f(torch.randn(3, 4))
 
 
+def _conjugate_taken(w: torch.Tensor) -> torch.Tensor:
+    turn = torch.exp(1j * w)
+    return vmap(lambda a: ((a * w) * turn.conj()).real.sum())(torch.arange(3.0)).sum()
+
+
+def _conjugate_made_inside(w: torch.Tensor) -> torch.Tensor:
+    return vmap(lambda a: ((a * w + 0j) * (w + 1j * w * w).conj()).imag.sum())(torch.arange(3.0)).sum()
+
+
+def _conjugate_without_gradient(w: torch.Tensor) -> torch.Tensor:
+    def one(a: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            kept = (w + 1j * w).conj().clone()
+        return ((a * w) * kept).real.sum() + ((a * w) * (w * 1j).detach().conj()).imag.sum()
+
+    return vmap(one)(torch.arange(3.0)).sum()
+
+
+@TABLE.trap(traces=3, hits=9)
+def gradients_flow_through_conjugates(compiled: Any) -> Iterator[Any]:
+    for change in (_conjugate_taken, _conjugate_made_inside, _conjugate_without_gradient):
+        f = compiled(change)
+        for _ in ROUNDS:
+            w = torch.randn(4, requires_grad=True)
+            yield torch.autograd.grad(f(w), w)
+
+
 @TABLE.trap(traces=3, hits=3)
 def the_mode_of_items_ends_with_its_block(compiled: Any) -> Iterator[Any]:
     from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex

@@ -41,6 +41,7 @@ class Transformed(TorchDispatchMode):
         self.first_call = len(recorder.calls)
         self.others: list[torch.Tensor] = []  # further objects for values of the trace
         self.places: dict[Place, int] = {}
+        self.materialised: dict[int, int] = {}  # copies that torch makes below autograd, by number, and of what
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -106,7 +107,11 @@ class Transformed(TorchDispatchMode):
             self.find(tensor)
             if type(tensor) not in PLAIN_TENSORS:  # a class of its own, whose functions ran above the levels
                 recorder.kill("tensor-kind", f"A {type(tensor).__name__}")
-        return recorder.run(function, name, args, kwargs)
+        turned = name == "clone" and torch.is_grad_enabled() and (args[0].is_conj() or args[0].is_neg())
+        value = recorder.run(function, name, args, kwargs)
+        if turned and id(value) in recorder.numbers and id(args[0]) in recorder.numbers:
+            self.materialised[recorder.numbers[id(value)]] = recorder.numbers[id(args[0])]
+        return value
 
     def _is_own(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor was made below the levels, in memory of its own."""
@@ -183,15 +188,19 @@ class Transformed(TorchDispatchMode):
                 self._lead(index)
         recorder.keep(self.others)
 
-
     def _lead(self, index: int) -> None:
         """Says to which operands of a call gradients flow. Where eager's autograd saw a call that is made of several,
-        what these hand to each other requires grad as their result does.
+        what these hand to each other requires grad as their result does; so does what it copied of a lazy conjugate.
         """
         recorder = self.recorder
         call, metas = recorder.calls[index], recorder.metas
         results, operands = refs(call.result), refs((call.args, call.kwargs))
         if not any(metas[number].requires_grad for number in results):
+            return
+        for number in operands:
+            if metas[self.materialised.get(number, number)].requires_grad and number in self.materialised:
+                metas[number] = replace(metas[number], requires_grad=True)
+        if any(number in self.materialised for number in results):
             return
         if any(metas[number].requires_grad for number in operands):
             known = [recorder.tensors[number] for number in operands if recorder.tensors[number].requires_grad]
