@@ -30,7 +30,7 @@ class Left:
 def left_of(explained: Explanation) -> tuple[Left, ...]:
     """What ran eagerly by its count, then breaks by their price, then compiling again: the first of them."""
     found = [
-        Left(f"{_at(reason.line)}ran eagerly {_times(count)}: {reason.fact}", reason.advice)
+        Left(f"{_at(reason.line)}ran eagerly {times(count)}: {reason.fact}", reason.advice)
         for reason, count in sorted(explained.stops, key=lambda entry: -entry[1])
     ]
     found += [
@@ -39,14 +39,14 @@ def left_of(explained: Explanation) -> tuple[Left, ...]:
         if reason.code not in MEANT
     ]
     found += [
-        Left(f"{_at(graph.line)}compiled code failed {_times(graph.declined.count)}: {graph.declined.why}", FAILS)
+        Left(f"{_at(graph.line)}compiled code failed {times(graph.declined.count)}: {graph.declined.why}", FAILS)
         for graph in explained.graphs
         if graph.declined is not None and graph.declined.why is not None
     ]
     again = [graph.why for graph in explained.graphs if graph.why is not None]
     if again:
         advice = "Where few values come, nothing is to be done; else take the question out of the compiled function."
-        found.append(Left(f"compiled again {_times(len(again))}, last because {again[-1]}", advice))
+        found.append(Left(f"compiled again {times(len(again))}, last because {again[-1]}", advice))
     return tuple(found[:MOST])
 
 
@@ -60,5 +60,6 @@ def price_of(explained: Explanation, why: Reason) -> str:
     return "" if price is None else f" of {duration(price.seconds)} a call"
 
 
-def _times(count: int) -> str:
+def times(count: int) -> str:
+    """A count as people say it."""
     return "once" if count == 1 else f"{count} times"

@@ -17,7 +17,7 @@ from framefuse.explain.report import explain
 from framefuse.explain.report_facts import Process, ReportFacts, facts_of
 from framefuse.explain.shares import sizes_of_call
 from framefuse.explain.tables import Tables
-from framefuse.explain.units import duration, share, size
+from framefuse.explain.units import duration, share, short_path, size
 from framefuse.ir.values import Arguments, Keywords, Value
 from framefuse.runtime.function import CompiledFunction, behind, compiled_function
 
@@ -71,7 +71,7 @@ def _template(name: str) -> jinja2.Template:
     environment: jinja2.Environment = library().Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(duration=duration, size=size, share=share)
+    environment.filters.update(duration=duration, size=size, share=share, short_path=short_path)
     environment.filters.update(picture=picture, timeline=timeline, stages_of=stages_of)
     return environment.get_template(name)
 

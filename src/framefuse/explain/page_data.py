@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 
 from framefuse.explain.alike import Alike, WorkRow, alike
 from framefuse.explain.amounts import (
@@ -18,7 +19,8 @@ from framefuse.explain.amounts import (
     touched,
     value_of,
 )
-from framefuse.explain.left import Left, left_of, price_of
+from framefuse.explain.costly import costly
+from framefuse.explain.left import MEANT, MOST, Left, left_of, price_of, times
 from framefuse.explain.memory_curve import Curve, Part, curve
 from framefuse.explain.report import Explanation, describe
 from framefuse.explain.shares import amounts_of, settle, shares_of
@@ -81,12 +83,15 @@ class GraphPage:
 
 @dataclass(slots=True)
 class MarkedLine:
-    """A line of the program: ``marks`` link to the steps that compute it, ``notes`` say what stays eager."""
+    """A line of the program: ``marks`` link to the steps that compute it, ``notes`` say what stays eager, and ``told``
+    what divides graphs and loses nothing.
+    """
 
     number: int
     text: str
     marks: list[tuple[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
 
     @property
     def distinct(self) -> list[tuple[str, str, int]]:
@@ -112,6 +117,33 @@ class FunctionPage:
     def timing(self) -> Timing | None:
         """What was measured of the whole call."""
         return self.explanation.timing if isinstance(self.explanation.timing, Timing) else None
+
+    @property
+    def title(self) -> str:
+        """The function's name as it was written."""
+        return self.explanation.name.rpartition("<locals>.")[2]
+
+    @property
+    def recorded(self) -> int:
+        """The calls that neither ran compiled code nor were left eager: those that were recorded."""
+        return max(0, self.explanation.calls - self.explanation.hits - self.explanation.eager_calls)
+
+    @property
+    def broken(self) -> int:
+        """The breaks by which something is lost."""
+        return sum(1 for why in self.explanation.breaks if why.code not in MEANT)
+
+    @property
+    def verdict(self) -> tuple[str, str]:
+        """Whether it worked, in a word, and of which kind that word is: good, open or bad."""
+        found = self.explanation
+        if not found.graphs:
+            return "Not compiled", "bad" if found.calls else "open"
+        if found.calls > 3 and found.hits < 0.5 * found.calls:
+            return "Mostly eager", "bad"
+        if self.broken or found.stops:
+            return "Compiled in parts", "open"
+        return "Compiled whole", "good"
 
     @property
     def compiling(self) -> float:
@@ -147,7 +179,9 @@ class FunctionPage:
     def untimed(self) -> str:
         """Why nothing was measured."""
         timing = self.explanation.timing
-        return timing if isinstance(timing, str) else "no arguments were given with time=True"
+        if isinstance(timing, str):
+            return timing
+        return "no call was timed. Ask for it: framefuse.report(f, path, *args, time=True)"
 
 
 def page_of(
@@ -177,7 +211,11 @@ def page_of(
                 behind.append(Part(case, collected.graph(title, case, report.line, None, None, (), True), piece))
         collected.follow(Part(product, forward), behind)
     files = tuple(_files(collected.graphs, explained))
-    return FunctionPage(explained, tuple(collected.graphs), files, tuple(collected.codes.values()), left_of(explained))
+    left = left_of(explained)
+    if isinstance(timing, Timing):
+        rows = [row for graph in collected.graphs for row in graph.work]
+        left += costly(rows, timing.compiled, MOST - len(left))
+    return FunctionPage(explained, tuple(collected.graphs), files, tuple(collected.codes.values()), left)
 
 
 class _Collected:
@@ -270,10 +308,18 @@ def _files(graphs: Iterable[GraphPage], explained: Explanation) -> Iterator[tupl
         for row in graph.work:
             for line in row.lines:
                 line_of(line).marks.append((row.mark, row.title))
-    eager = ((reason, f"ran eagerly {count} times") for reason, count in explained.stops)
+    eager = ((reason, f"ran eagerly {times(count)}") for reason, count in explained.stops)
     breaks = ((reason, f"a break{price_of(explained, reason)}") for reason in explained.breaks)
     for reason, what in (*breaks, *eager):
         if reason.line is not None:
-            line_of(reason.line).notes.append(f"{what}: {reason.fact} [{reason.code}] {reason.advice}")
-    for file, lines in files.items():
+            marked = line_of(reason.line)
+            notes = marked.told if reason.code in MEANT else marked.notes
+            notes.append(f"{what}: {reason.fact} [{reason.code}] {reason.advice}")
+
+    def rank(entry: tuple[str, dict[int, MarkedLine]]) -> tuple[bool, bool]:
+        """The function's own file comes first, then those where something stays eager."""
+        file, lines = entry
+        return not explained.place.startswith(f"{PurePath(file).name}:"), not any(line.notes for line in lines.values())
+
+    for file, lines in sorted(files.items(), key=rank):
         yield file, tuple(lines[number] for number in sorted(lines))

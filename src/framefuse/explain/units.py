@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 
 def duration(seconds: float) -> str:
     """Seconds with the unit that suits them."""
@@ -25,3 +27,12 @@ def size(count: int | None) -> str:
         if count >= unit:
             return f"{count / unit:.1f} {name}"
     return f"{count} B"
+
+
+def short_path(file: str) -> str:
+    """The part of a file's path that tells: behind the folder of installed packages, else its last folder and name."""
+    parts = PurePath(file).parts
+    for folder in ("site-packages", "dist-packages"):
+        if folder in parts:
+            return "/".join(parts[len(parts) - parts[::-1].index(folder) :])
+    return "/".join(parts[-2:])
