@@ -100,6 +100,8 @@ def call_run(options: argparse.Namespace) -> int:
         compiler_of(options.backend)
         if page:
             importlib.import_module("framefuse.explain.page").library()
+            if not Path(page).absolute().parent.is_dir():
+                raise UserError(f"{page} cannot be written. Make the folder {Path(page).absolute().parent} first")
     except UserError as error:
         print(f"framefuse: {error}", file=sys.stderr)
         return 2
@@ -130,7 +132,8 @@ def _write_page(path: str, states: list[CompiledFunction], process: Process) -> 
     try:
         importlib.import_module("framefuse.explain.page").write_all(path, states, process)
     except OSError as error:
-        print(f"framefuse: {path} cannot be written: {error.strerror}", file=sys.stderr)
+        advice = "Give --report the name of a file that you can write"
+        print(f"framefuse: {path} cannot be written: {error.strerror}. {advice}", file=sys.stderr)
 
 
 def declare_report(parser: argparse.ArgumentParser) -> None:

@@ -47,6 +47,8 @@ MISTAKES = {
     "no tensor": (lambda: framefuse.mark_static(3), "an int has no dimensions", "Mark a tensor"),
     "disable": (lambda: framefuse.disable(3), "an int is not callable", "Give a function"),
     "stage": (lambda: framefuse.register_pass("fused", double), "unknown stage 'fused'", "captured, lowered, joint"),
+    "name of a backend": (lambda: framefuse.register_backend(broken, name=3), "name is an int", "is to know it"),
+    "kind": (lambda: framefuse.minify(double, X, kind="fast"), "kind is 'fast'", "wrong, crash, hang, slow"),
     "count": (lambda: framefuse.assert_compiles("no").__enter__(), "is 'no'", "Give a whole number"),
 }
 
@@ -64,11 +66,15 @@ def test_without_a_command_the_help_is_shown(capsys):
     assert "unchanged, with every model compiled" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [["run", "--backend", "inducter", "x.py"], ["run", "missing.py"]])
+@pytest.mark.parametrize(
+    "words",
+    [["run", "--backend", "inducter", "x.py"], ["run", "missing.py"], ["run", "--report", "/none/page.html", "x.py"]],
+)
 def test_a_wrong_run_tells_one_thing(words, capsys):
     assert cli.main(words) == 2
     told = capsys.readouterr().err.splitlines()
-    assert len(told) == 1 and ("Choose one of" in told[0] or "can't open file" in told[0])
+    advice = ("Choose one of", "can't open file", "Make the folder /none first")
+    assert len(told) == 1 and any(text in told[0] for text in advice)
 
 
 @pytest.mark.parametrize("writer", ["report", "export", "save_cache"])

@@ -53,10 +53,12 @@ def register_backend(function: FxBackend | None = None, *, name: str | None = No
         return lambda given: register_backend(given, name=name)
     if not callable(function):
         raise UserError(f"a backend must be callable, not {kind_of(function)}. Give (gm, inputs) -> callable")
-    name = name or function.__name__
-    if name in (*OWN, "eager"):
-        raise UserError(f"the name {name!r} is framefuse's own. Choose another name=")
-    _named[name] = function
+    if name is not None and not isinstance(name, str):
+        raise UserError(f"name is {kind_of(name)}. Give the text by which compile(backend=) is to know it")
+    known = str(name or getattr(function, "__name__", type(function).__name__))
+    if known in (*OWN, "eager"):
+        raise UserError(f"the name {known!r} is framefuse's own. Choose another name=")
+    _named[known] = function
     return function
 
 

@@ -214,7 +214,7 @@ def page_of(
     left = left_of(explained)
     if isinstance(timing, Timing):
         rows = [row for graph in collected.graphs for row in graph.work]
-        left += costly(rows, timing.compiled, MOST - len(left))
+        left += costly(rows, timing.whole, MOST - len(left))
     return FunctionPage(explained, tuple(collected.graphs), files, tuple(collected.codes.values()), left)
 
 

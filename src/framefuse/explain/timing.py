@@ -41,7 +41,7 @@ FEWEST, PATIENCE, FEWEST_SLOW = 5, 3.0, 3  # calls of each kind at least, and wh
 class Timing:
     """Medians of interleaved calls, in seconds: the original, the compiled one, and its guards alone, which compare
     ``words`` fields and know ``dicts`` dicts to be unchanged. ``steps`` are the times of the steps of compiled code, by
-    the identity of the item of the schedule, ``breaks`` those of the breaks.
+    the identity of the item of the schedule, ``breaks`` those of the breaks, both of one call that took ``whole``.
     """
 
     eager: float
@@ -51,6 +51,7 @@ class Timing:
     dicts: int = 0
     steps: Mapping[int, StepTime] = field(default_factory=dict, repr=False, compare=False)
     breaks: Mapping[Reason, BreakTime] = field(default_factory=dict, repr=False, compare=False)
+    whole: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +213,8 @@ def _measured(
             put_back()
         found = measured(functools.partial(compiled, *args, **kwargs), behind=put_back)
     cost = _guard_cost(state, bound)
-    return Timing(statistics.median(eager), statistics.median(fast), *cost, found.steps, break_times(found, (state,)))
+    breaks = break_times(found, (state,))
+    return Timing(statistics.median(eager), statistics.median(fast), *cost, found.steps, breaks, found.seconds)
 
 
 def _goes_on(calls: int, spent: float) -> bool:

@@ -5,29 +5,26 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import median
 
 import torch
 
-from framefuse import api
-from framefuse.errors import UserError
+from framefuse.errors import UserError, demand_folder, writing
 from framefuse.ir.progress import telling
 from framefuse.ir.values import Arguments, Function, Keywords
 from framefuse.verification.case import Case, cases
 from framefuse.verification.case_text import SLOWER, program_text
 from framefuse.verification.eager_case import eager_case
 from framefuse.verification.fault_case import stored
-from framefuse.verification.runs import Program, copied, mapped
+from framefuse.verification.runs import Program
 from framefuse.verification.shrink import Shrinker
-from framefuse.verification.verify import UNVERIFIED, last_call, program_of, verify
+from framefuse.verification.slowness import Slower, slowness_of_all
+from framefuse.verification.verify import last_call, program_of, verify
 
 KINDS = ("wrong", "crash", "hang", "slow")
 APART = ("crash", "hang")  # each attempt is a process of its own
-ROUNDS = 7  # calls of which a time is the median
 SCRIPT = """
 import sys, time, torch, framefuse
 space, inputs, training = torch.load(sys.argv[1], weights_only=False)
@@ -87,6 +84,10 @@ def minify(
     """What :func:`framefuse.minify` gives."""
     if kind not in KINDS:
         raise UserError(f"kind is {kind!r}. Choose one of: {', '.join(KINDS)}")
+    if not seconds > 0:
+        raise UserError(f"seconds is {seconds!r}. Give how long a program may take, as 30.0")
+    if path is not None:
+        demand_folder(path)
     if isinstance(function, (str, Path)):
         function, args, training = stored(Path(function))
     name, program, options = program_of(function, args, kwargs, training)
@@ -103,7 +104,18 @@ def minify(
         found = verify(function, args, kwargs, training)
         if found.text:
             return _written(Minified(kind, found.call, found.line, found.text), path)
+    if kind == "slow":
+        raise UserError(_not_slow(name, slowness_of_all(program, options)))
     raise UserError(f"no stretch of {name} shows this by itself. Ask framefuse.verify, or try another kind=")
+
+
+def _not_slow(name: str, found: float) -> str:
+    """What is said of a program none of whose stretches is slow, which takes ``found`` of eager's time."""
+    takes = f"compiled, {name} takes {found:.2f} of eager's time"
+    if found <= SLOWER:
+        return f"{takes}: it is not slow. Time it by framefuse.explain(f, *args, time=True)"
+    advice = "Ask framefuse.explain(f, *args, time=True) for the price of each break"
+    return f"{takes}, but none of its stretches is slow: what lies between them is. {advice}"
 
 
 def _smallest(name: str, kind: str, program: Program, options: Keywords, seconds: float, quick: bool) -> Case | None:
@@ -133,7 +145,8 @@ def _written(found: Minified, path: str | Path | None) -> Minified:
     """The program with the file that it was written to, if it was to be."""
     if path is None:
         return found
-    Path(path).write_text(found.text, encoding="utf-8")
+    with writing(path):
+        Path(path).write_text(found.text, encoding="utf-8")
     return replace(found, path=Path(path))
 
 
@@ -142,7 +155,7 @@ def _shows(kind: str, options: Keywords, seconds: float, quick: int) -> Callable
     if kind == "wrong":
         return lambda case: bool(case.differs(options)[0])
     if kind == "slow":
-        return lambda case: _slowness(case, options) > SLOWER
+        return Slower(options)
     return lambda case: _apart(case, seconds, quick) == kind
 
 
@@ -171,19 +184,3 @@ def _patience(took: Sequence[bytes], case: Case, seconds: float, quick: int) -> 
     whole = max(seconds, EAGER * eager)
     mostly = max(FLOOR, start * (COMPILE + CALL * len(case.graph.nodes)) + EAGER * eager)
     return min(whole, quick * mostly) if quick else whole
-
-
-def _slowness(case: Case, options: Keywords) -> float:
-    """The time of a compiled call over that of eager's, medians of interleaved calls."""
-    program = case.program()
-    compiled = api.compile(program.function, options={**UNVERIFIED, **options})
-    inputs = mapped(case.inputs, copied)
-    times: tuple[list[float], list[float]] = ([], [])
-    with torch.set_grad_enabled(case.training):
-        for turn in range(ROUNDS + 2):
-            for column, function in zip(times, (program.function, compiled), strict=True):
-                begun = time.perf_counter()
-                function(*inputs)
-                if turn >= 2:
-                    column.append(time.perf_counter() - begun)
-    return median(times[1]) / median(times[0])

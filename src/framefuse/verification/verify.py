@@ -103,6 +103,8 @@ def program_of(
     """
     if not callable(function):
         raise UserError(f"{kind_of(function)} is not callable. Give a function or an nn.Module")
+    if training is not None and not isinstance(training, bool):
+        raise UserError(f"training is {training!r}. Give True, False or None")
     inner, before, named = behind(function)
     compiled = compiled_function(inner)
     options: dict[str, Value] = {**UNVERIFIED, "check": True}

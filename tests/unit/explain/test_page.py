@@ -152,7 +152,8 @@ def test_a_script_gets_a_page_for_its_models(tmp_path, monkeypatch):
     assert main(["run", "--quiet", "--report", str(path), str(script)]) == 0
     _, words = page_of(path)
     assert "Linear" in words and "2 of 3 calls ran compiled code" in words
-    assert main(["run", "--quiet", "--report", str(tmp_path / "no" / "out.html"), str(script)]) == 0
+    script.write_text("1 / 0\n")
+    assert main(["run", "--quiet", "--report", str(tmp_path / "no" / "out.html"), str(script)]) == 2  # it did not run
 
 
 def test_a_notebook_shows_an_explanation_as_text():
