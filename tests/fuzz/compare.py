@@ -181,8 +181,11 @@ class Comparison:
 
 
 def _count(tensor: torch.Tensor) -> int:
-    """The version counter; inference tensors have none."""
-    return -1 if tensor.is_inference() else tensor._version
+    """The version counter; inference tensors have none, nor have tensors that took the data of one."""
+    try:
+        return -1 if tensor.is_inference() else tensor._version
+    except RuntimeError:
+        return -1
 
 
 def _autograd(tensor: torch.Tensor) -> Any:

@@ -168,7 +168,7 @@ BETWEEN = (
     "hooked(NET.scale, 'register_hook', lambda g: NOTES.append(g.clone()))",
     "HANDLES and HANDLES.pop().remove()",
     "HANDLES.append(NET.register_forward_hook(lambda m, a, out: NOTES.append(len(out))))", "NET.seen = of({s}, 3)",
-    "torch.optim.SGD(leaves(), 0.5).step()",
+    "leaves() and torch.optim.SGD(leaves(), 0.5).step()",
 )  # fmt: skip
 PASSES = (
     "back(found)", "back(found, keep=True)", "back(found[:1])", "back(found[1:])", "back(found[-1:])",
@@ -179,7 +179,7 @@ PASSES = (
     "asked(found[-1:], leaves()[:1], keep=True)", "asked(found, [y] if y.requires_grad else [])",
     "asked(found, leaves(x, y), again=True)",
     "write(x, 'mul_')", "write(found[0], 'add_')", "write(found[-1], 'mul_')", "write(NET.one.weight, 'mul_')",
-    "write(NET.scale, 'add_')", "back([*found, *differentiable((x, y))])", "torch.optim.SGD(leaves(), 0.5).step()",
+    "write(NET.scale, 'add_')", "back([*found, *differentiable((x, y))])", "leaves() and torch.optim.SGD(leaves(), 0.5).step()",
     "note(lambda: found.append(found[0] * 2))",
     "note(lambda: found[0]._is_view() or found[0].register_hook(lambda g: g * 2) and 0)",
     "back(differentiable(GOT)[:1])",

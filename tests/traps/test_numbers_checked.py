@@ -67,6 +67,7 @@ SMALL = {
     "where": lambda x, n: torch.where(x > 5, x, n),
     "eq": lambda x, n: x == n,
 }
+SMALL["pad"] = lambda x, n: F.pad(x, (1, 1), value=n)
 NOT_EXACT = ("normalize", "batch_norm")  # in 16 bits, where both round
 
 
@@ -85,6 +86,18 @@ def test_floats(name: str, dtype: torch.dtype) -> None:
     hold(Trap(program, 30, 2))
 
 
+@pytest.mark.parametrize("name", ["full", "masked_fill", "fill_", "pad"])
+def test_floats_for_bytes(name: str) -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        for read in (False, True):
+            fast = compiled((lambda x, s: SMALL[name](x, s.item())) if read else SMALL[name])
+            for number, value in enumerate((3.0, 5.5, 7.5, -0.5, 255.0, 255.5, -3.0, 0.5, -0.0, math.inf)):
+                x = draw(number, 3, 4, dtype=torch.int64).abs().to(torch.uint8)
+                yield outcome(fast, x, torch.tensor(value) if read else value), x
+
+    hold(Trap(program, 30, 2))
+
+
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32])
 @pytest.mark.parametrize("name", SMALL)
 def test_ints(name: str, dtype: torch.dtype) -> None:
@@ -93,5 +106,35 @@ def test_ints(name: str, dtype: torch.dtype) -> None:
         for number, value in enumerate((5, 7, 9, 127, 128, -128, -129, 255, 256, -255, -256, 2**31, -(2**31), 2**40)):
             x = draw(number, 3, 4, dtype=torch.int64).abs().to(dtype)
             yield outcome(fast, x, value), x
+
+    hold(Trap(program, 30, 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("name", [*SMALL, "set_part", "pow", "addcmul"])
+def test_ints_read_from_tensors(name: str, dtype: torch.dtype) -> None:
+    function = SMALL.get(name) or FUNCTIONS.get(name) or (lambda x, n: x**n)
+
+    def program(compiled: Any) -> Iterator[Any]:
+        fast = compiled(lambda x, read: function(x, read.item()))
+        for number, value in enumerate((5, 7, 9, 120, 128, -129, 2, 255, 256, -256, 2**31, 2**40, 3)):
+            if name == "pow" and (value < 0 or value in (120, 128) and dtype.is_floating_point):
+                continue
+            x = draw(number, 3, 4, dtype=torch.int64).abs().to(dtype)
+            yield outcome(fast, x, torch.tensor(value)), x
+
+    hold(Trap(program, 30, 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("name", ["full_like", "fill_", "clamp_min", "masked_fill", "set_part", "pad", "pow"])
+def test_floats_read_from_tensors(name: str, dtype: torch.dtype) -> None:
+    function = FUNCTIONS.get(name) or (lambda x, s: x**s)
+
+    def program(compiled: Any) -> Iterator[Any]:
+        fast = compiled(lambda x, read: function(x, read.item() * 2))
+        for number, value in enumerate((*FIRST, 1e5, 1e39, math.inf, -7e4, -1e39, math.nan, 0.25)):
+            x = (draw(number, 3, 4).abs() + 0.1).to(dtype)
+            yield outcome(fast, x, torch.tensor(value, dtype=torch.float64)), x
 
     hold(Trap(program, 30, 2))

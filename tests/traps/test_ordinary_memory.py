@@ -506,6 +506,20 @@ def copies_of_random_numbers_were_not_written(compiled):
             yield found, [each._version for each in (found if isinstance(found, tuple) else (found,))]
 
 
+@trap(traces=8, hits=24)
+def strides_of_layers_at_batch_1_and_over_one_step(compiled):
+    for grad in (False, True):
+        for kind in (nn.LSTM, nn.GRU):
+            for batch, length in ((1, 5), (3, 1)):
+                torch.manual_seed(0)
+                layer = kind(4, 6, batch_first=True)
+                fast = compiled(layer)
+                for k in range(4):
+                    with torch.set_grad_enabled(grad):
+                        found = fast(steps(batch, length, 4) + k)[0]
+                    yield found, found.stride(), found._is_view()
+
+
 @TABLE.parametrize()
 def test_memory_is_as_eager_leaves_it(trap: Trap) -> None:
     hold(trap)

@@ -57,6 +57,14 @@ def compared(test: str, outcome: bool, branch: str, *numbers: float) -> None:
         raise ValueError("a number decides otherwise than in the recorded call")
 
 
+def within(least: float, largest: float, number: float) -> None:
+    """Raises where a type of elements does not hold a number, which eager raises for. Types of floats have infinity and
+    NaN, and of ints torch takes NaN alone.
+    """
+    if (number < least or number > largest) and (isinstance(largest, int) or math.isfinite(number)):
+        raise ValueError("a number that a type of elements does not hold")
+
+
 def branch_of(call: Call) -> str:
     """The branch that a call checks, of which the other way raises; empty for any other call."""
     checks = call.target is compared or (call.target is decided and len(call.args) > 2)

@@ -119,7 +119,8 @@ class Named:
             return tensor.unsqueeze(0).squeeze(0)
         if self.node == "SqueezeBackward0" and 1 not in tensor.shape:
             return tensor.squeeze()
-        return tensor.view_as(tensor)
+        made = tensor.view_as(tensor)  # which gives dimensions of one element other strides
+        return made if made.stride() == tensor.stride() else tensor.expand_as(tensor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from framefuse.ir.graph import Arg, Node, call_attrs
 from framefuse.ir.nested import mapped, numbers_in
 from framefuse.ir.numbers import Expr, Real, Symbol, expr
 from framefuse.ir.stops import reason
-from framefuse.ir.strides import ambiguous, dense_order, dense_strides, order_like
+from framefuse.ir.strides import ambiguous, dense_order, dense_strides, order_like, shown_order
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, refs
 from framefuse.ir.values import Value
@@ -191,7 +191,7 @@ class LibraryCalls:
         except Unprovable as error:
             fact = f"Sizes that are known only while it runs decide how a result lies in memory ({error})."
             raise Stop(reason("memory-order", fact, self.builder.line)) from error
-        order = dense_order(meta.sizes, meta.strides) or tuple(range(len(meta.sizes)))
+        order = shown_order(meta.sizes, meta.strides) or tuple(range(len(meta.sizes)))
         strides = dense_strides(shape, order)
         dtype = BY_TORCH[meta.dtype]
         node = self.builder.opaque("result", (call,), (("path", path),), dtype, shape, strides, meta.device)

@@ -14,7 +14,7 @@ from framefuse.ir.classes import PLAIN_TENSORS
 from framefuse.ir.graph import Late, Node, Output, Write
 from framefuse.ir.ops import CALL, TABLE
 from framefuse.ir.stops import reason
-from framefuse.ir.strides import dense_order, shown_order, unclear
+from framefuse.ir.strides import dense_order, row_major, shown_order, unclear
 from framefuse.ir.torch_calls import TABLE as CALLS
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, refs
 from framefuse.ir.values import Value
@@ -328,7 +328,11 @@ class Outputs:
         """What makes a view of a hidden tensor with the node that eager's has."""
         held = self.trace.autograd
         shown = None if held is None else held.shown.get(value)
-        return Named(shown[0]) if shown is not None and shown[0].startswith("Squeeze") else torch.Tensor.view_as
+        if shown is not None and shown[0].startswith("Squeeze"):
+            return Named(shown[0])
+        meta = self.trace.metas[value]
+        usual = 1 not in meta.sizes or row_major(meta.sizes) == tuple(meta.strides)
+        return torch.Tensor.view_as if usual else Named("ViewBackward0")
 
     # ---- tensors of their own ----------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ struct Frame {
     PyObject *states;     /* owned, during a run: the states of the plan's generators before it */
     PyObject *nans;       /* owned, during a run, or NULL: by number, the object that a NaN is */
     bool busy, committed; /* committed: something that must not happen twice has happened, or must be seen */
+    bool behind;          /* and a step that must not run twice has ended */
 };
 
 bool frame_make(const PlanProgram *plan, Frame *frame);

@@ -40,6 +40,22 @@ void plan_rewind(const PlanProgram *plan, Frame *frame)
     }
 }
 
+/* Says beside an error that what the call did before it is done, which a traceback of compiled code does not show. */
+static void add_note(void)
+{
+    PyObject *kind, *error, *trace;
+    PyErr_Fetch(&kind, &error, &trace);
+    PyErr_NormalizeException(&kind, &error, &trace);
+    PyObject *done = error ? PyObject_CallMethod(error, "add_note", "s",
+                                                 "The compiled call had written its inputs, or done another thing that "
+                                                 "cannot be done twice, before this error: it was not run again.")
+                           : NULL;
+    if (!done)
+        PyErr_Clear();
+    Py_XDECREF(done);
+    PyErr_Restore(kind, error, trace);
+}
+
 /* An interrupt is not the program's business and must not be lost: it is not answered by running the program again. */
 bool run_must_end(const Frame *frame)
 {
@@ -48,5 +64,7 @@ bool run_must_end(const Frame *frame)
             PyExc_RuntimeError,
             "an index is out of range, an integer is divided by zero or memory ran out, after a step of this call "
             "that cannot run twice");
+    if (frame->behind && PyErr_ExceptionMatches(PyExc_Exception))
+        add_note();
     return frame->committed || (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception));
 }

@@ -194,7 +194,7 @@ static int run_in(PlanProgram *plan, Frame *frame, char **buffers, PyObject *con
     *result = NULL;
     int answer = RUN_DONE;
     PyObject *before = NULL;
-    frame->committed = false;
+    frame->committed = frame->behind = false;
     if (LIKELY(load(plan, frame, registers, numbers, &before) == 0
                && (!plan->generator_count || rewind_save(plan, frame) == 0) && run_steps(plan, frame, buffers) == 0)) {
         if (run_finish(plan, frame))

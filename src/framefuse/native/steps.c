@@ -62,7 +62,10 @@ int step_run(PlanProgram *plan, Frame *frame, const Step *step, char **buffers)
         if (step->as.call->commits && !frame->committed && !may_go_on(plan, frame, step + 1))
             return -1;
         frame->committed |= step->as.call->commits;
-        return call_run(plan, frame, step->as.call);
+        if (call_run(plan, frame, step->as.call) < 0)
+            return -1;
+        frame->behind |= step->as.call->commits;
+        return 0;
     case STEP_NUMBERS:
         for (int32_t i = 0; i < step->own_count; i++)
             if (!number_run(&step->own[i], frame->numbers))

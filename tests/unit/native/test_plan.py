@@ -769,10 +769,17 @@ def test_after_a_call_that_commits_nothing_declines() -> None:
         else:
             w.negative(x, w.const(3))
         program = _native.PlanProgram(w.plan(("const", 1)))
-        with pytest.raises(RuntimeError, match="in the call" if broken == "step" else "cannot run twice"):
+        with pytest.raises(RuntimeError, match="in the call" if broken == "step" else "cannot run twice") as raised:
             program.run((torch.tensor([1.0, -1.0, 0.0]),), ())
         assert program.declines == 0
+        assert ["written its inputs" in note for note in raised.value.__notes__] == [True]
     assert sent == [1, 1]
+    w = Writer()  # the error of a step that commits is its own: nothing was done before it
+    w.call(fails, ())
+    w.steps[-1] = dataclasses.replace(w.steps[-1], commits=True)
+    with pytest.raises(RuntimeError, match="in the call") as raised:
+        _native.PlanProgram(w.plan(("const", 1))).run((), ())
+    assert not hasattr(raised.value, "__notes__")
     w = Writer()  # one that fails before it declines, and the next run starts anew
     x = w.input(0, (w.const(3),))
     w.negative(x, w.const(3))

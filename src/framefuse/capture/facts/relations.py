@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Protocol
 
+import torch
+
 from framefuse.capture.facts.owner import Places
 from framefuse.ir.comparisons import RealRelation, Relation
 from framefuse.ir.numbers import Expr, Real, Symbol, Whole, constant_real, expr, is_large
@@ -49,6 +51,7 @@ class Relations:
         self.volatile_names: set[Symbol | str] = set()  # of values that come out of a break
         self.data_symbols: set[Symbol] = set()  # of numbers that are known only while the trace runs
         self.element_symbols: set[Symbol] = set()  # those among them that are read from tensors
+        self.element_types: dict[Symbol, torch.dtype] = {}  # and of which type each of them is there
         self.unclear_symbols: set[Symbol] = set()  # those among them that may be known before: lowering finds out
 
     @property

@@ -160,6 +160,7 @@ def word(recorder: Recorder, function: Function, args: Arguments, whole: bool) -
         recorder.sizes.symbols[recorder.numbers[id(tensor)], elements.ELEMENT] = symbol
         relations.data_symbols.add(symbol)
         relations.element_symbols.add(symbol)
+        relations.element_types[symbol] = args[0].dtype if args else tensor.dtype
         recorder.readers[symbol] = machine.exits.place() if machine is not None else None
         if whole:
             return integer(bits, symbol.expr, relations)

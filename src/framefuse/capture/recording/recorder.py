@@ -41,6 +41,7 @@ from framefuse.capture.recording.warning_stretches import dropped, innermost
 from framefuse.capture.recording.wrappers import Made
 from framefuse.capture.recording.written_memory import Prepared, WrittenMemory
 from framefuse.errors import Reason
+from framefuse.ir import elements
 from framefuse.ir.facts import Source, before_ones
 from framefuse.ir.marks import DIMENSIONS
 from framefuse.ir.native_warnings import NOWHERE, Hearing, Telling, WarningPlace
@@ -524,7 +525,10 @@ class Recorder:
             )
             if self.relations.tracked:
                 made = self.metas[first:] or [self.metas[number] for number in written]
-                state_checks(self.relations, self.calls[-1], made[0].dtype if made else None)
+                found = state_checks(self.relations, self.calls[-1], made[0].dtype if made else None)
+                if self.transformed is None and not self.region:
+                    for limited in found:
+                        self.run(elements.within, "within", limited, {})
         except Exception as fault:
             self.fault(fault)
 

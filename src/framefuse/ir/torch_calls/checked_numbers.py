@@ -12,7 +12,8 @@ from framefuse.ir.torch_calls.writes import is_in_place
 CONVERTING: dict[str, tuple[int, str] | None] = dict.fromkeys((
     "fill", "full_like", "scalar_tensor", "clamp", "clip", "clamp_min", "clamp_max", "_foreach_clamp_min",
     "_foreach_clamp_max", "where", "masked_fill", "_threshold", "leaky_relu",
-    "hardtanh", "softplus", "lerp", "addcmul", "addcdiv", "cosine_similarity", "normalize", "fill_diagonal",
+    "hardtanh", "softplus", "lerp", "addcmul", "addcdiv", "cosine_similarity", "normalize", "fill_diagonal", "pow",
+    "__pow__", "__ipow__",
 ))  # fmt: skip
 CONVERTING |= {
     "full": (0, "size"), "new_full": (1, "size"), "pad": (1, "pad"), "constant_pad_nd": (1, "pad"),
