@@ -91,7 +91,7 @@ def test_floats_for_bytes(name: str) -> None:
     def program(compiled: Any) -> Iterator[Any]:
         for read in (False, True):
             fast = compiled((lambda x, s: SMALL[name](x, s.item())) if read else SMALL[name])
-            for number, value in enumerate((3.0, 5.5, 7.5, -0.5, 255.0, 255.5, -3.0, 0.5, -0.0, math.inf)):
+            for number, value in enumerate((3.0, 5.5, 7.5, -0.5, 255.0, 255.5, -3.0, 0.5, -0.0, math.inf, math.nan)):
                 x = draw(number, 3, 4, dtype=torch.int64).abs().to(torch.uint8)
                 yield outcome(fast, x, torch.tensor(value) if read else value), x
 
@@ -118,7 +118,7 @@ def test_ints_read_from_tensors(name: str, dtype: torch.dtype) -> None:
     def program(compiled: Any) -> Iterator[Any]:
         fast = compiled(lambda x, read: function(x, read.item()))
         for number, value in enumerate((5, 7, 9, 120, 128, -129, 2, 255, 256, -256, 2**31, 2**40, 3)):
-            if name == "pow" and (value < 0 or value in (120, 128) and dtype.is_floating_point):
+            if name == "pow" and (value < 0 or (value in (120, 128) and dtype.is_floating_point)):
                 continue
             x = draw(number, 3, 4, dtype=torch.int64).abs().to(dtype)
             yield outcome(fast, x, torch.tensor(value)), x

@@ -59,9 +59,9 @@ def compared(test: str, outcome: bool, branch: str, *numbers: float) -> None:
 
 def within(least: float, largest: float, number: float) -> None:
     """Raises where a type of elements does not hold a number, which eager raises for. Types of floats have infinity and
-    NaN, and of ints torch takes NaN alone.
+    NaN, those of ints, whose ``largest`` is one, have not.
     """
-    if (number < least or number > largest) and (isinstance(largest, int) or math.isfinite(number)):
+    if not least <= number <= largest and (isinstance(largest, int) or math.isfinite(number)):
         raise ValueError("a number that a type of elements does not hold")
 
 

@@ -66,11 +66,13 @@ def _fits(relations: Relations, number: Expr | Real, dtype: torch.dtype) -> None
         _int_fits(relations, number, dtype)
         return
     size, limits = Real("abs", (number,)), largest(dtype)
-    if not dtype.is_signed:
+    if limits and not dtype.is_signed:
         _state(relations, "<=", constant_real(0.0), number)  # of ints alone torch takes negative ones
     value = size.evaluate(relations.hints, relations.real_hints)
     within = [limit for limit in limits if value <= limit]
-    if within or (limits and not math.isfinite(value) and (dtype.is_floating_point or dtype.is_complex)):
+    if within and not (dtype.is_floating_point or dtype.is_complex):
+        _state(relations, "<=", size, constant_real(within[0]))
+    elif within or (limits and not math.isfinite(value) and (dtype.is_floating_point or dtype.is_complex)):
         # Infinity and what is no number are elements too: these make it no number, which nothing is below.
         finite = Real("add", (size, Real("sub", (size, size))))
         _state(relations, "<", constant_real(within[0] if within else limits[0]), finite)
