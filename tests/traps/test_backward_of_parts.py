@@ -672,3 +672,24 @@ def test_a_derivative_that_eager_refuses_is_refused_in_backward_also_where_only_
             yield result.detach(), outcome(result.sum().backward), a.grad
 
     hold(Trap(program, traces=1, hits=3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.complex64])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_result_that_is_read_further_is_freed_with_what_led_to_it(dtype: torch.dtype, turned: bool) -> None:
+    def function(layer: Callable[..., torch.Tensor], x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        found = layer(layer(x))
+        found = found.t().clone().t() if turned else found
+        return found, found + x
+
+    def program(compiled: Any) -> Iterator[Any]:
+        weight = torch.eye(3).add(0.5).to(dtype).requires_grad_()
+        f = compiled(lambda x: function(lambda each: F.linear(each, weight), x))
+        for number in range(4):
+            for both in (False, True):
+                x = rows(number, 2, 3).to(dtype).requires_grad_()
+                first, second = f(x)
+                roots = (first, second) if both else (second,)
+                yield [walked(sum(root.sum() for root in roots).abs()) for _ in range(3)]
+
+    hold(Trap(program, traces=3, hits=4))

@@ -124,6 +124,29 @@ def an_input_that_is_written_and_needed_for_a_gradient(compiled: Any) -> Iterato
         yield torch.autograd.grad(first.sum() + second.abs().sum(), (weight, y)), y
 
 
+@TABLE.trap(traces=2, hits=6)
+def equal_results_have_memory_of_their_own(compiled: Any) -> Iterator[Any]:
+    for grad in (False, True):
+        f = compiled(lambda z, w: (z * w + 1, z * w + 1, [z * w + 1]))
+        for number in range(4):
+            z, w = ((torch.arange(6.0) + number + 1j * part).reshape(2, 3) for part in (1, 2))
+            first, second, (third,) = f(z.requires_grad_(grad), w)
+            first.detach().mul_(2)
+            second.detach().add_(1)
+            yield first.detach(), second.detach(), third.detach()
+
+
+@TABLE.trap(traces=1, hits=3)
+def equal_gradients_have_memory_of_their_own(compiled: Any) -> Iterator[Any]:
+    f = compiled(lambda a, b, x: (a.sum() + b.sum()) * x)
+    for number in range(4):
+        a, b = (torch.zeros(3, dtype=torch.complex64).requires_grad_() for _ in range(2))
+        x = (torch.arange(3.0) + 1j * number).requires_grad_()
+        f(a, b, x).sum().abs().backward()
+        a.grad.mul_(2)
+        yield a.grad, b.grad, x.grad
+
+
 @TABLE.parametrize()
 def test_row(trap: Trap) -> None:
     hold(trap)

@@ -114,8 +114,10 @@ class _Homes:
                     self.home[node] = home
 
     def _down(self) -> dict[Node, int]:
-        """The outputs that each node leads to; a copy of an input is read by nobody."""
-        down = {node: bit for node, bit in self.bits.items() if node not in self.inputs}
+        """The outputs that each node leads to; a copy of an input is read by nobody. What reads an output as it was
+        shown stands behind it under eager alone.
+        """
+        down = {node: self.led.get(node, bit) for node, bit in self.bits.items() if node not in self.inputs}
         for node in reversed(self.graph.nodes):
             outputs = down.get(node)
             if outputs and node in self.carried and node not in self.inputs:

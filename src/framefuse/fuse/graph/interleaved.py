@@ -23,7 +23,9 @@ def with_interleaved_parts(graph: Graph, setting: Setting) -> Graph:
     """The graph in which a CPU's kernels write the complex numbers whose parts they compute: the library's call reads
     both parts and writes them once more.
     """
-    joins = {node for node in graph.nodes if node.op == "library" and _is_computed(node, setting)}
+    found = [node for node in graph.nodes if node.op == "library" and _is_computed(node, setting)]
+    # Equal numbers that are two results for the program have memory of their own: one of them alone lies in the pairs.
+    joins = set({tuple(map(id, node.inputs)): node for node in reversed(found)}.values())
     if not joins:
         return graph
     builder = builder_for(graph)
