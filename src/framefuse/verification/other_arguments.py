@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -41,16 +42,15 @@ def variants(program: Program) -> Iterator[Variant]:
     beside = next(iter(tensors((args, kwargs))), None)
     others = replace(program, args=mapped(args, _reversed), kwargs=mapped(kwargs, _reversed))
     yield Variant("other values", others)
+    limits = tuple(_numbers(_code(program.function)))
     for place, value in enumerate(args):
-        other = _other(value, words, beside)
-        if other is not None:
+        for other in _others(value, words, limits, beside):
             name = names[place] if place < len(names) else f"args[{place}]"
             text = f"{name} was {_shown(value)}, is {_shown(other)}"
             changed = replace(program, args=(*args[:place], other, *args[place + 1 :]))
             yield Variant(text, changed, value, other)
     for key, value in kwargs.items():
-        other = _other(value, words, beside)
-        if other is not None:
+        for other in _others(value, words, limits, beside):
             changed = replace(program, kwargs={**kwargs, key: other})
             yield Variant(f"{key} was {_shown(value)}, is {_shown(other)}", changed, value, other)
     for size in sorted({size for tensor in tensors((args, kwargs)) for size in tensor.shape if size > 1}):
@@ -180,6 +180,22 @@ def _other(value: Value, words: Sequence[str], beside: torch.Tensor | None) -> V
     return value + 1 if type(value) in (int, float) else None
 
 
+def _others(
+    value: Value, words: Sequence[str], limits: Sequence[float], beside: torch.Tensor | None
+) -> Iterator[Value]:
+    """What :func:`_other` gives; for a number also one beyond the nearest of the program's own numbers, since it may
+    branch on that.
+    """
+    other = _other(value, words, beside)
+    if other is not None:
+        yield other
+    if type(value) in (int, float) and limits:
+        limit = min(limits, key=lambda each: abs(each - value))
+        beyond = type(value)(limit + (1 if limit > value else -1))
+        if beyond != other:
+            yield beyond
+
+
 def _code(function: Function) -> Value:
     function = getattr(function, "forward", function)
     return getattr(inspect.unwrap(function), "__code__", None)
@@ -191,3 +207,11 @@ def _words(code: Value) -> Iterator[str]:
         yield from (each for each in code.co_consts if type(each) is str and len(each.split()) == 1)
         for each in code.co_consts:
             yield from _words(each)
+
+
+def _numbers(code: Value) -> Iterator[float]:
+    """The numbers that stand in code and are finite, those of the functions in it behind."""
+    if isinstance(code, types.CodeType):
+        yield from (each for each in code.co_consts if type(each) in (int, float) and math.isfinite(each))
+        for each in code.co_consts:
+            yield from _numbers(each)

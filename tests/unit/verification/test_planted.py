@@ -256,6 +256,11 @@ FAULTS = {
             dataclasses.replace(assumptions, relations=()), **rest)),
         lambda x, n: x.sin() if n > 2 else x.cos(), lambda: (_x(4), 2), "guards", "n was 2, is 3",
     ),
+    "no guard holds a relation that one more keeps": Fault(
+        lambda patch: patch.setattr(driver_passes, "build", lambda assumptions, **rest: guards.build(
+            dataclasses.replace(assumptions, relations=()), **rest)),
+        lambda x, n: x.sin() * 2 if n > 4 else x.cos(), lambda: (_x(4), 7), "guards", "n was 7, is 3",
+    ),
     "no guard holds a number that an object has": Fault(
         _unguarded("int"), lambda x: x.sin() if SETTINGS.turns == 2 else x.cos(), lambda: (_x(4),),
         "guards", "SETTINGS.turns was 2, is 3",
