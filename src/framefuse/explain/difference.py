@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from framefuse.explain.report_facts import FunctionFacts, ReportFacts, StepFacts, by_function
@@ -19,7 +19,7 @@ Row = tuple[Cell, Cell, Cell]
 def difference(before: ReportFacts, after: ReportFacts) -> Tables:
     """The rows in which two reports differ, for each function; what is worse in the later one is marked."""
     tables = []
-    for name, (old, new) in by_function((before, after)).items():
+    for name, (old, new) in _pairs(before, after):
         rows = tuple(_rows(old, new))
         if rows:
             tables.append(Table(name, ("what", before.title, after.title), rows))
@@ -27,6 +27,14 @@ def difference(before: ReportFacts, after: ReportFacts) -> Tables:
     count = sum(len(table.rows) for table in tables)
     line = f"{count} differences, {worse} for the worse" if tables else "no difference"
     return Tables(f"{before.title} and {after.title}", line, tuple(tables))
+
+
+def _pairs(before: ReportFacts, after: ReportFacts) -> Iterable[tuple[str, Sequence[FunctionFacts | None]]]:
+    """The functions of both by their names; where each has one alone these are compared, though it was renamed."""
+    found = by_function((before, after))
+    if len(before.functions) == len(after.functions) == 1 and len(found) == 2:
+        return [(", then ".join(found), (before.functions[0], after.functions[0]))]
+    return found.items()
 
 
 def _rows(old: FunctionFacts | None, new: FunctionFacts | None) -> Iterator[Row]:

@@ -57,6 +57,19 @@ def test_equal_reports_have_no_difference(tmp_path):
     assert not tables.tables and str(tables) == "a.html and b.html: no difference"
 
 
+def test_one_function_that_was_renamed_is_compared_with_itself(tmp_path):
+    def before(x):
+        return torch.relu(x) * 2
+
+    def after(x):
+        return (torch.relu(x) * 2).sort().values
+
+    tables = difference(*(read(report_of(f, tmp_path, f"{f.__name__}.html", (3, 4))) for f in (before, after)))
+    (table,) = tables.tables
+    assert table.title.startswith("test_one") and ", then test_one" in table.title
+    assert "the function" not in rows_of(tables) and any("sort" in what for what in rows_of(tables))
+
+
 def test_a_difference_names_steps_breaks_compilations_and_memory(tmp_path):
     before = read(report_of(make("(torch.relu(x) * 2).sum(-1)"), tmp_path, "a.html", (3, 4)))
     longer = make("((torch.relu(x) @ x.T) * (x.sum().item() * 0 + 1)).sum(-1) if x.shape[0] > 3 else x.sum(-1)")

@@ -10,6 +10,8 @@ import torch
 
 import framefuse
 from framefuse.cli import main
+from framefuse.explain.page import write_all
+from framefuse.explain.report_facts import Process
 from framefuse.runtime.function import compiled_function
 
 
@@ -154,6 +156,26 @@ def test_a_script_gets_a_page_for_its_models(tmp_path, monkeypatch):
     assert "Linear" in words and "2 of 3 calls ran compiled code" in words
     script.write_text("1 / 0\n")
     assert main(["run", "--quiet", "--report", str(tmp_path / "no" / "out.html"), str(script)]) == 2  # it did not run
+
+
+def test_a_page_of_several_functions_begins_with_all_of_them(tmp_path):
+    def parted(x):
+        return x * 2 if x.sum() > 0 else x.sin()
+
+    functions = [framefuse.compile(layer), framefuse.compile(parted), framefuse.compile(lambda x: x.cos())]
+    functions[0](torch.randn(2, 4), torch.randn(4, 3))
+    for _ in range(2):
+        functions[1](torch.ones(3)), functions[2](torch.ones(3))
+    path = write_all(tmp_path / "page.html", map(compiled_function, functions), Process())
+    page, words = page_of(path)
+    assert words.index("3 functions") < words.index("Left to gain") and {"f1", "f2", "f3"} <= set(page.ids)
+    assert words.index("Compiled in parts") < words.index("Left to gain") and words.count("Compiled whole") == 4
+
+
+def test_a_page_of_one_function_has_no_list(tmp_path):
+    compiled = framefuse.compile(lambda x: x.cos())
+    compiled(torch.ones(3))
+    assert "functions " not in page_of(framefuse.report(compiled, tmp_path / "page.html"))[1].split("Source")[0]
 
 
 def test_a_notebook_shows_an_explanation_as_text():
