@@ -20,10 +20,10 @@ def explain(compiled: Value, *args: Value, time: bool = False, **kwargs: Value) 
 
     Nothing of the program runs: ``args`` and ``kwargs``, if given, are only compared with the guards, to say which
     graph takes such a call. With ``time=True`` calls on them are timed, compiled beside eager, and so is each break:
-    what is between the compiled stretches that it parts. What these calls change in tensors and random generators is
-    put back, what they print is held back; a call that changes anything else (attributes, containers, what a step at a
-    break does that does more than read) is not made, and the explanation says what it would have changed. A parameter
-    of the function that is called ``time`` can be given by position.
+    what is between the compiled stretches that it parts. What these calls change in tensors, gradients, optimizers,
+    attributes, containers and random generators is put back behind each one, what they print is held back; a call that
+    may change anything else (a call into C at a break, a hook, other processes) is not made, and the explanation says
+    what it would have changed. A parameter of the function that is called ``time`` can be given by position.
 
     Raises:
         UserError: ``compiled`` is not a result of ``framefuse.compile``.

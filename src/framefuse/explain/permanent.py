@@ -37,7 +37,11 @@ def undoing(
         return None
     if stepped and torch.distributed.is_available() and torch.distributed.is_initialized():
         return f"what runs at the break{_at(stepped[0].line)} may take part in other processes"
-    kept = Undo([*roots, *(value_at(effect.target, bound, {}) for effect in effects if _is_fixed_place(effect.target))])
+    places = [value_at(effect.target, bound, {}) for effect in effects if _is_fixed_place(effect.target)]
+    try:
+        kept = Undo([*roots, *places])
+    except (torch.OutOfMemoryError, MemoryError):
+        return "it changes what it reaches, and there is no memory for a copy of that"
     if not kept.whole:
         return "it changes what it reaches, and it reaches more objects than are kept"
     if stepped and kept.hooked:

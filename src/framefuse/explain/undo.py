@@ -7,7 +7,7 @@ import functools
 import operator
 import random
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ class _KeptContent:
     def put_back(self) -> None:
         holder, kept = self.holder, self.content
         if isinstance(holder, dict):
-            if not _same(list(_flat(holder)), list(_flat(kept))):
+            if not _same(list(_flat(holder)), kept):
                 _refill(holder, kept)
         elif isinstance(holder, set):
             if holder != kept:
@@ -81,20 +81,24 @@ def _same(now: Sequence[Value], before: Sequence[Value]) -> bool:
 
 
 def _flat(entries: dict[Value, Value]) -> Iterator[Value]:
-    for key, value in dict.items(entries):
+    """Keys and values in their order; an ``OrderedDict`` has one of its own."""
+    for key in _base(entries).__iter__(entries):
         yield key
-        yield value
+        yield dict.__getitem__(entries, key)
 
 
-def _refill(holder: dict[Value, Value], kept: dict[Value, Value]) -> None:
+def _base(entries: dict[Value, Value]) -> type[dict[Value, Value]]:
+    return OrderedDict if isinstance(entries, OrderedDict) else dict
+
+
+def _refill(holder: dict[Value, Value], kept: Sequence[Value]) -> None:
     """The entries of old in their order; where the keys are the same only values change."""
-    if list(dict.keys(holder)) == list(kept):
-        for key, value in kept.items():
-            if dict.__getitem__(holder, key) is not value:
-                dict.__setitem__(holder, key, value)
-        return
-    dict.clear(holder)
-    dict.update(holder, kept)
+    base, entries = _base(holder), list(zip(kept[::2], kept[1::2], strict=True))
+    if not _same(list(base.__iter__(holder)), kept[::2]):
+        base.clear(holder)
+    for key, value in entries:
+        if dict.get(holder, key, NONE) is not value:
+            base.__setitem__(holder, key, value)
 
 
 class Undo:
@@ -172,7 +176,7 @@ class Undo:
         elif isinstance(value, torch.Generator):
             self._generators.append((value, value.get_state()))
         elif isinstance(value, dict):
-            self._contents.append(_KeptContent(value, dict(dict.items(value))))
+            self._contents.append(_KeptContent(value, list(_flat(value))))
             yield from dict.keys(value)
             yield from dict.values(value)
         elif isinstance(value, (list, deque, set)):
