@@ -254,6 +254,29 @@ def parts_of_tuples_and_lists_are_asked_as_eager_asks(compiled):
         yield Odd.asked
 
 
+@TABLE.trap(traces=2, hits=6)
+def a_mark_of_a_fixed_address(compiled):
+    from torch._dynamo import mark_static_address
+
+    class Cache:
+        keys = None
+
+    def function(x, cache):
+        if cache.keys is None:
+            cache.keys = torch.zeros(3, 6)
+            mark_static_address(cache.keys)
+        mark_static_address(x, guard=True)
+        cache.keys[0] = x[0]
+        return cache.keys * 2
+
+    fast = compiled(function)
+    for _ in range(4):
+        cache = Cache()
+        for _ in range(2):
+            x = torch.rand(2, 6)
+            yield fast(x, cache), vars(x), vars(cache.keys)
+
+
 @TABLE.parametrize()
 def test_eager_and_compiled_agree(trap):
     hold(trap)

@@ -8,6 +8,7 @@ import torch
 
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import NAMED_EQUIVALENTS, special
+from framefuse.capture.program.equivalents import mark_static_address_
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.leaves import is_installed
 from framefuse.capture.program.markers import Outcome
@@ -62,3 +63,5 @@ def _spares_work(frames: Sequence[Frame]) -> bool:
 NAMED_EQUIVALENTS["torch._dynamo.external_utils", "is_compiling"] = (
     lambda args, kwargs: not args and not kwargs, torch.compiler.is_compiling
 )  # fmt: skip
+# A mark for another compiler, which caches of libraries give their tensors.
+NAMED_EQUIVALENTS["torch._dynamo.decorators", "mark_static_address"] = (lambda args, kwargs: True, mark_static_address_)

@@ -329,6 +329,13 @@ def buffer_(data: Value = None, *, persistent: Value = True) -> Value:
     return made
 
 
+def mark_static_address_(t: Value, guard: Value = False) -> None:
+    if not isinstance(t, torch.Tensor):
+        raise TypeError(f"mark_static_address expects a tensor but received {type(t)}")
+    marked: Value = t
+    marked._dynamo_static_input_type = "guarded" if guard else "unguarded"
+
+
 def count_elements(counts: Value, iterable: Value) -> None:
     for value in iterable:
         counts[value] = counts.get(value, 0) + 1
