@@ -21,7 +21,7 @@ from framefuse import _native
 from framefuse.errors import Reason
 from framefuse.explain.break_times import BreakTime, break_times, prints, reached
 from framefuse.explain.permanent import called, lasting, undoing
-from framefuse.explain.step_times import StepTime, awake, measured
+from framefuse.explain.step_times import CALLS, StepTime, awake, measured
 from framefuse.explain.undo import Undo
 from framefuse.guards.changes import value_at
 from framefuse.guards.check import Hit, check
@@ -211,7 +211,8 @@ def _measured(
             put_back()
             fast.append(_seconds(compiled, args, kwargs, inner, wait))
             put_back()
-        found = measured(functools.partial(compiled, *args, **kwargs), behind=put_back)
+        rounds = FEWEST_SLOW if statistics.median(fast) * CALLS > PATIENCE else CALLS
+        found = measured(functools.partial(compiled, *args, **kwargs), rounds, behind=put_back)
     cost = _guard_cost(state, bound)
     breaks = break_times(found, (state,))
     return Timing(statistics.median(eager), statistics.median(fast), *cost, found.steps, breaks, found.seconds)
