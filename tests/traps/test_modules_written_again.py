@@ -101,3 +101,23 @@ def test_two_names_of_one_parameter_are_held_to_be_one():
     compiled(torch.randn(3, 4))
     assert model.head is model.last
     held(model, compiled)
+
+
+def test_whether_a_buffer_is_kept_in_the_state_is_asked_at_each_write():
+    class Holds(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen = nn.Buffer(torch.ones(4))
+
+        def forward(self, x):
+            self.seen = self.seen
+            return x * self.seen
+
+    eager, model = Holds(), Holds()
+    compiled = framefuse.compile(model)
+    for persistent in (True, True, True, False, False, True, False, True):
+        x = torch.randn(4)
+        eager.seen.persistent = model.seen.persistent = persistent
+        assert torch.equal(compiled(x), eager(x))
+        assert list(model.state_dict()) == list(eager.state_dict())
+    assert framefuse.api.compiled_function(compiled).dispatch.hits >= 2

@@ -193,7 +193,9 @@ class AttributeWrites:
         parts = ["_parameters", "_modules"]
         if is_a(value, torch.Tensor) and getattr(value, "_is_buffer", False):
             passing = state.get("_non_persistent_buffers_set")
-            if type(passing) is set and (name in passing) is not getattr(value, "persistent", None):
+            persistent = getattr(value, "persistent", None)
+            if type(passing) is set and (name in passing) is not persistent:
+                sources.read(value, "attr", "persistent", persistent)
                 self.recorder.contents.guard_membership(
                     sources.read(holder, "attr", "_non_persistent_buffers_set", passing), name
                 )
