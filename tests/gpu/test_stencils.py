@@ -82,8 +82,9 @@ PICTURES = {
 }
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("name", "turned"), [*((name, False) for name in PICTURES), ("borders", True)])
-def test_depthwise_convolutions_of_pictures(name, turned):
+def test_depthwise_convolutions_of_pictures(name, turned, dtype):
     torch.manual_seed(0)
     conv, sizes, behind = PICTURES[name]
     order = torch.channels_last if turned else torch.contiguous_format
@@ -91,7 +92,7 @@ def test_depthwise_convolutions_of_pictures(name, turned):
     def series(more):
         return torch.randn(1 + more, conv.in_channels, *(size + more for size in sizes)).contiguous(memory_format=order)
 
-    run(nn.Sequential(conv, Behind(behind)).to(DEVICE), series, torch.float32)
+    run(nn.Sequential(conv, Behind(behind)).to(DEVICE), series, dtype)
 
 
 class Behind(nn.Module):
@@ -142,6 +143,21 @@ def test_a_window_that_is_given_and_windows_in_a_row():
     for product in checked(fast, 2):
         items = product.stages.code.schedule.items
         assert not any(isinstance(item, RunCall) for item in items)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "most", "own"), [("bfloat16", 0, False), ("float32", 0, True), ("bfloat16", 400, True)]
+)
+def test_large_results_of_16_bits_are_the_librarys(dtype, most, own, monkeypatch):
+    monkeypatch.setattr(costs, "STENCIL_NARROW", most)
+    conv = nn.Conv2d(3, 3, 3, padding=1, groups=3, bias=False).to(DEVICE, getattr(torch, dtype))
+    fast = framefuse.compile(lambda x: conv(x) * 2)
+    with torch.no_grad():
+        for row in range(3):
+            x = torch.randn(2, 3, 7 + row // 2, 7, device=DEVICE).to(conv.weight.dtype)
+            close(fast(x), conv(x) * 2, 4)
+    items = checked(fast, 1)[-1].stages.code.schedule.items
+    assert any(isinstance(item, RunCall) for item in items) is not own
 
 
 def test_what_is_trained_is_the_librarys():

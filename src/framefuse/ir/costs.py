@@ -22,7 +22,7 @@ POOLED_ELEMENTS = 64
 # of 28 2.9, of 8 0.4 to 0.85, of 7 0.55, of 4 0.4.
 POOLED_ROW = 16
 # Points of a window up to which a GPU's kernel reads them all for each result of a depthwise convolution of series, and
-# of pictures in float32. Four of 32 x 512 x 2048 float32 between two transposes, with a SiLU behind them, take 0.72 ms
+# of pictures. Four of 32 x 512 x 2048 float32 between two transposes, with a SiLU behind them, take 0.72 ms
 # by the library (H100); of pictures it takes 2.4 ms for 3 x 7 of 32 x 64 x 256 x 256, where a kernel has 92
 # instructions for an element, 0.4 ms of them, and 1.3 for eight of 5 x 5 of 16 x 768 x 768. More were not looked at,
 # nor volumes (27 points: 236 instructions); 3 x 3 in bfloat16 has 68 to 82 for 41 to 48.
@@ -33,6 +33,10 @@ STENCIL_POINTS = 8, 25
 # 0.002; contiguous 0.118 either way. cuDNN's convolution and a kernel behind it take 0.139, 0.073 and 0.046, and 0.2 to
 # 0.6 s at the first call of each size.
 STENCIL_TURNED = 1 << 22
+# Elements of a result of 16 bits of pictures from which the library repays the time in which it looks for a kernel: of
+# EfficientNet-b0 in bfloat16, 64 pictures with at most 29 M, kernels of the GPU take 2.5 ms by the library and 3.4 so
+# (H100; eager 6.1), the second call 3.0 s and 0.1.
+STENCIL_NARROW = 1 << 25
 UNFOLDED_SIDE = 16  # points of a window along each side up to which a kernel copies windows
 # Blocks of a window that a CPU's kernel joins, and of one with blocks of so many elements; measured on AVX-512, in
 # eager's speed: 400 elements every 160 (5 of 80) 0.5 by the library. On a GPU as many as a cat may have, with gradients
@@ -348,6 +352,15 @@ CONVOLUTION = {
 # and 2.1. Groups of 4 channels 1.1 and 1.5, of 16 7.2 and 2.8.
 CONVOLUTION_FLOAT16 = {"plain": (3.0, -4.0), "product": (-1.6, -1.0), "depthwise": (-12.0, -8.0)}
 GROUPED_FLOAT16 = 8  # channels of a group up to which it is as slow as a product
+# Nanoseconds of a step of training for the time in which a GPU's library first looks for a kernel of a depthwise
+# convolution channels-last, once for each size and process, of which a thousand steps or so are to repay it: of the
+# convolution, of its gradient of the picture, and of that of the weight, by the bytes of an element. cuDNN 9.19 on an
+# H100, 14 sizes: 0.2 to 0.3 s, 0.23 to 0.73, and of 16 bits 0.5 to 1.9, under a lock; contiguous nothing. In bfloat16
+# what turns gains is 3.6 times what CONVOLUTION says (3 x 3 of 32 x 144 x 56 x 56 with gradients 0.15 ms and 0.62; in
+# float32 0.19 and 0.62). Second call and steps with none contiguous, and with all: ghostnet, float32, 32 pictures 10.7
+# s and 29 ms, 3.6 and 27; rexnet, 128, 4.5 and 51, 3.9 and 50; EfficientNet-b0, bfloat16, 128, 12.7 and 29, 3.0 and 43,
+# where all of 16 bits wait for 10 s so that each step takes 14 ms less.
+DEPTHWISE_WAIT = {4: (2.5e5, 4e5, 0.0), 2: (7.5e4, 1.2e5, 3e5)}
 # Points of a window up to which the weight's gradient of a depthwise convolution is fast channels-last in float32, too:
 # 7 x 7 of 32 x 96 x 56 x 56 on an H100 2.4 ms and 0.65 contiguous, 3 x 3 0.04 and 0.15.
 WIDE_WINDOW = 25

@@ -11,6 +11,7 @@ from framefuse.fuse.layouts.movable_calls import (
     argument,
     groups_of,
     is_transposed,
+    is_turned,
     may_round,
     operands,
     sizes_of,
@@ -57,7 +58,7 @@ def _questions(call: Node, setting: Setting, hints: Mapping[Symbol, int]) -> Ite
         return
     if groups != 1 and (sizes[1] == 1 or backward or setting.trains):
         return
-    if any(_is_turned(node, order, hints) for node, order in zip(call.inputs, call.attr("orders"), strict=True)):
+    if any(is_turned(node, order, hints) for node, order in zip(call.inputs, call.attr("orders"), strict=True)):
         return
     first = 4 if backward else 3
     stride = _numbers(argument(call, first, "stride", 1), rank, hints)
@@ -77,15 +78,6 @@ def _questions(call: Node, setting: Setting, hints: Mapping[Symbol, int]) -> Ite
     parts = [part for part, asks in zip((OF_PICTURE, OF_WEIGHT), mask, strict=False) if asks] if backward else [ITSELF]
     for part in parts:
         yield SizedConvolution(call.device, seen, sizes, stride, borders, holes, transposed, extra, groups, part)
-
-
-def _is_turned(node: Node, order: tuple[int, ...] | None, hints: Mapping[Symbol, int]) -> bool:
-    """Whether eager's operand lies channels-last, and in no other way."""
-    rank = len(node.shape)
-    if rank < 4 or order != (0, *range(2, rank), 1):
-        return False
-    _, channels, *points = sizes_of(node, hints)
-    return channels > 1 and any(size > 1 for size in points)
 
 
 def _numbers(given: Value, rank: int, hints: Mapping[Symbol, int]) -> tuple[int, ...] | None:

@@ -143,7 +143,7 @@ def _convolution(
     if target.device == "cpu" and picture.dtype is FLOAT16:  # the library's kernels of its gradients are others
         calls, more = float(parts), moved * _of_float16(call, weight, backward, hints)
     each = rate(costs.CONVOLUTION_CALL, target) + max(more, 0.0)
-    last = turned + calls * max(-more, 0.0)
+    last = turned + calls * max(-more, 0.0) + _wait(call, weight, target, backward, trains, hints)
     return Flexible(last + again if decided else calls * each, last, (weight,))
 
 
@@ -204,6 +204,23 @@ def _copied(picture: Node, output: Node, weight: Node, hints: Mapping[Symbol, in
     return elements(output, hints) // max(1, estimate(output.shape[1], hints)) * elements(weight, hints) // max(
         1, estimate(weight.shape[0], hints) * estimate(picture.shape[1], hints)
     )
+
+
+def _wait(
+    call: Node, weight: Node, target: Target, backward: bool, trains: bool, hints: Mapping[Symbol, int]
+) -> float:
+    """What a step of training waits for a GPU's library to find a kernel of a depthwise convolution channels-last,
+    where eager does not wait for the same.
+    """
+    depthwise = len(weight.shape) == 4 and groups_of(call) != 1 and sizes_of(weight, hints)[1] == 1
+    if target.device == "cpu" or not depthwise or not (backward or trains):
+        return 0.0
+    if any(is_turned(node, order, hints) for node, order in zip(call.inputs, call.attr("orders"), strict=True)):
+        return 0.0
+    itself, of_picture, of_weight = costs.DEPTHWISE_WAIT[weight.dtype.size]
+    asked = argument(call, 10, "output_mask", (True, True)) if backward else (True, True)
+    first, second = asked[:2] if isinstance(asked, (tuple, list)) else (True, True)
+    return itself * (not backward) + of_picture * bool(first) + of_weight * bool(second)
 
 
 def _of_float16(call: Node, weight: Node, backward: bool, hints: Mapping[Symbol, int]) -> float:
@@ -295,6 +312,15 @@ def _asks_for_the_pictures(call: Node) -> bool:
     """Whether a backward pass makes the gradient of the picture."""
     asked = argument(call, 10, "output_mask", (True,))
     return not isinstance(asked, (tuple, list)) or bool(asked[0])
+
+
+def is_turned(node: Node, order: tuple[int, ...] | None, hints: Mapping[Symbol, int]) -> bool:
+    """Whether eager's operand lies channels-last, and in no other way."""
+    rank = len(node.shape)
+    if rank < 4 or order != (0, *range(2, rank), 1):
+        return False
+    _, channels, *points = sizes_of(node, hints)
+    return channels > 1 and any(size > 1 for size in points)
 
 
 def _are_ones(given: Value) -> bool:

@@ -1,6 +1,7 @@
 """Convolutions and what is around them lie as is best for the whole graph; what the program gets lies as eager's."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ import framefuse
 from framefuse.fuse import fuse
 from framefuse.fuse.layouts import layouts, movable_calls
 from framefuse.ir import costs
+from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.schedule import RunCall, RunKernel
 from framefuse.lower import lower
 from framefuse.runtime.function import compiled_function
@@ -358,6 +360,42 @@ def test_float32_that_eager_multiplies_with_all_digits_is_not_rounded_channels_l
     )  # fmt: skip
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=digits):
         assert movable_calls._rounds_turned(call, picture, given, {}) is stays
+
+
+@pytest.mark.parametrize(
+    ("given", "waits"),
+    [
+        ({}, 6.5e5), ({"trains": False}, 0), ({"device": "cpu"}, 0), ({"window": 3}, 0),
+        ({"dtype": torch.bfloat16}, 4.95e5), ({"mask": (True, True, False)}, 4e5),
+        ({"mask": (False, True, False)}, 0), ({"order": (0, 2, 3, 1)}, 0),
+        ({"mask": (False, True, False), "dtype": torch.float16}, 3e5),
+    ],
+)  # fmt: skip
+def test_depthwise_convolutions_of_training_have_the_price_of_finding_a_kernel(given, waits):
+    """Channels-last on a GPU, where eager does not look for the same one."""
+    b = Builder()
+    dtype, mask = BY_TORCH[given.get("dtype", torch.float32)], given.get("mask")
+    picture, weight = b.input((2, 9, 8, 8), dtype), b.input((9, given.get("window", 1), 3, 3), dtype)
+    order = given.get("order", (0, 1, 2, 3))
+    args = (*[None] * 9, 9, mask) if mask else (*[None] * 6, 9)
+    call = b.node(
+        "library", (picture, weight), (), dtype, kwargs={}, args=args, orders=(order, (0, 1, 2, 3)),
+        name="convolution_backward" if mask else "conv2d",
+    )  # fmt: skip
+    where = replace(target(call.device), device=given.get("device", "cuda"))
+    trains = given.get("trains", True) and not mask
+    assert movable_calls._wait(call, weight, where, bool(mask), trains, {}) == waits
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_small_depthwise_convolutions_of_training_stay_contiguous_on_a_gpu(waits, monkeypatch):
+    """They gain too little to repay the time in which the library looks for a kernel."""
+    if not waits:
+        monkeypatch.setattr(costs, "DEPTHWISE_WAIT", dict.fromkeys(costs.DEPTHWISE_WAIT, (0.0, 0.0, 0.0)))
+    given = torch.randn(8, 144, 56, 56), torch.randn(144, 1, 3, 3)
+    trace = trace_of(lambda x, w: F.conv2d(x.exp(), w, padding=1, groups=144).tanh(), *given)
+    monkeypatch.setattr(costs, "STENCIL_POINTS", (0, 0))  # as where gradients are asked for
+    assert channels_last(fuse(lower(on_gpu(trace), targets=target), targets=target, trains=True)) is not waits
 
 
 def _few_channels(name, weight):
