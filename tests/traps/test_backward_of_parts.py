@@ -693,3 +693,18 @@ def test_a_result_that_is_read_further_is_freed_with_what_led_to_it(dtype: torch
                 yield [walked(sum(root.sum() for root in roots).abs()) for _ in range(3)]
 
     hold(Trap(program, traces=3, hits=4))
+
+
+@pytest.mark.parametrize("part", [lambda x: x[1:], lambda x: x.t(), lambda x: x[1:] * 1])
+def test_what_reads_a_shown_view_of_an_input_is_freed_by_a_walk_to_that(part: Callable[..., torch.Tensor]) -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(lambda x, y: (part(x) * y.exp(), part(x), part(x).sum()))
+        for number in range(4):
+            for again in ((0, 0), (1, 0), (0, 1), (2, 0)):
+                x = rows(number, 3, 3).requires_grad_()
+                given = f(x, rows(number, 1, 3).requires_grad_())
+                for place in (*again, 0):
+                    got = outcome(torch.autograd.grad, given[place].sum(), x, allow_unused=True)
+                    yield got[0].contiguous() if isinstance(got[0], torch.Tensor) else str(got)[:40]
+
+    hold(Trap(program, traces=3, hits=4))

@@ -94,7 +94,7 @@ class _Maker:
         self.inputs = inputs
         self.bases = bases  # of inputs that are views: the input whose memory they show
         self.seen = seen  # outputs; the further ones nobody can write
-        self.holding = None if holders is None else Holding(division, holders)
+        self.holding = None if holders is None else Holding(division, holders, bases)
         self.behind = _behind(graph, carried)
         self.nodes = dict.fromkeys(graph.nodes)
         self.copies: dict[Node, Node] = {}

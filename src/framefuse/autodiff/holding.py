@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from framefuse.autodiff.divide import Division, homes_of
@@ -41,9 +41,12 @@ def united(groups: Iterable[Group]) -> Group:
 
 
 class Holding:
-    """What eager held, by piece; a node of eager's is of the piece that leads to the same outputs."""
+    """What eager held, by piece; a node of eager's is of the piece that leads to the same outputs. Of inputs that are
+    views ``bases`` gives the input that they show: eager's nodes lead to that.
+    """
 
-    def __init__(self, division: Division, holders: Sequence[Holder]) -> None:
+    def __init__(self, division: Division, holders: Sequence[Holder], bases: Mapping[int, int]) -> None:
+        self.bases = bases
         self.parts = {part.home: number for number, part in enumerate(division.parts)}
         self.first = len(division.graph.inputs)  # the bits of pieces stand behind those of inputs
         self.piece_of = {place: number for number, part in enumerate(division.parts) for place in part.outputs}
@@ -74,7 +77,10 @@ class Holding:
 
     def source(self, entry: Saved) -> int:
         """The bit of what a piece takes."""
-        return 1 << (entry.place if entry.kind == "input" else self.first + self.piece_of[entry.place])
+        if entry.kind == "input":
+            shown = self.bases.get(entry.place, -1)
+            return 1 << (entry.place if shown < 0 else shown)
+        return 1 << self.first + self.piece_of[entry.place]
 
 
 def holds(
