@@ -4,7 +4,7 @@ Order of use: ``native.abi.initialise()`` once, ``GuardSet(program)`` and ``Plan
 ``Dispatch.add(Compiled(guards, plan))``. Everything here needs the GIL, which plans release in long steps only.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any, final
 
@@ -317,6 +317,23 @@ def marks_of(*tensors: Any) -> bytes:
 def positions_within(positions: Any, size: int, wraps: bool) -> None:
     """Raises IndexError where an element of ``positions``, whole numbers in the CPU's memory, is no place of a
     dimension of that size; with ``wraps`` negative ones count from its end. TypeError for other tensors.
+    """
+
+def run_exported(
+    run: int,
+    leading: tuple[int, ...],
+    tensors: Sequence[Any],
+    count: int,
+    torch: tuple[Any, Any, Callable[[Any], Any], Callable[[Any], Any]] | None,
+    capsule_of: Callable[[Any], Any],
+    taken_of: Callable[[Any], Any],
+) -> list[Any] | None:
+    """Calls the function at the address ``run`` of an exported library, with the addresses ``leading`` before the
+    tensors; gives its ``count`` results, or None where it fails.
+
+    ``torch``: its type of tensors, the layout of dense ones, what makes capsules of DLPack of them and they of
+    capsules. ``capsule_of`` makes capsules of other tensors; ``taken_of`` makes results of capsules where no tensor is
+    torch's.
     """
 
 def load_module(image: bytes, name: str, shared: int, device: int = 0) -> int:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import os
 import struct
 import sys
 import tempfile
+import threading
 import zlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy
 
+from framefuse import _native
 from framefuse.aot.arguments import takes_tensors, tensors_of
 from framefuse.errors import UserError
 
@@ -23,36 +26,7 @@ CHUNK = 1 << 24  # bytes of a file that are read at once
 MARK = struct.Struct("<8sQL")  # behind the library: a word, its length, its checksum
 
 
-class _Device(ctypes.Structure):
-    _fields_ = [("type", ctypes.c_int32), ("id", ctypes.c_int32)]
-
-
-class _DType(ctypes.Structure):
-    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
-
-
-class _Tensor(ctypes.Structure):
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("device", _Device),
-        ("ndim", ctypes.c_int32),
-        ("dtype", _DType),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    ]
-
-
-class _Managed(ctypes.Structure):
-    pass
-
-
-_DELETER = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Managed))
-_Managed._fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", _DELETER)]
-
 _python = ctypes.pythonapi
-_new_capsule = _python.PyCapsule_New
-_new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 _pointer_of = _python.PyCapsule_GetPointer
 _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
@@ -60,31 +34,24 @@ _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, 
 class _Result:
     """A tensor of the library until somebody takes it."""
 
-    __slots__ = ("address", "device")
+    __slots__ = ("capsule", "device")
 
-    def __init__(self, address: int, device: tuple[int, int]) -> None:
-        self.address: int | None = address
-        self.device = device
+    def __init__(self, capsule: Any, device: tuple[int, int]) -> None:
+        self.capsule, self.device = capsule, device
 
     def __dlpack__(self, **_: Any) -> Any:
-        capsule = _new_capsule(self.address, b"dltensor", None)
-        self.address = None
-        return capsule
+        return self.capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.device
-
-    def __del__(self) -> None:
-        if self.address is not None:
-            managed = ctypes.cast(self.address, ctypes.POINTER(_Managed))
-            managed.contents.deleter(managed)
 
 
 class LoadedProgram:
     """An exported program in this process. A call takes arguments as they were recorded, with tensors of numpy, torch
     or whatever knows DLPack, and gives new ones in the structure that was recorded: torch's where torch's were given,
-    else numpy's, or on a GPU what knows DLPack. One thread calls it at a time; the call may run on several, see
-    :meth:`set_threads`. On a GPU it runs on torch's current stream.
+    else numpy's, or on a GPU what knows DLPack. Threads that call it wait for each other: a program of its own for
+    each runs at once with them. A call may itself run on several, see :meth:`set_threads`. On a GPU it runs on torch's
+    current stream.
     """
 
     def __init__(self, path: str, library: ctypes.CDLL, weights: str | None = None, device: int = 0) -> None:
@@ -94,7 +61,8 @@ class LoadedProgram:
         self._count = library.framefuse_output_count()
         on_gpu = self.description.get("device", "cpu") != "cpu"
         self._device = (CUDA, device) if on_gpu else HOST
-        self._run = library.framefuse_run_on if on_gpu else library.framefuse_run
+        run = library.framefuse_run_on if on_gpu else library.framefuse_run
+        self._run: int = ctypes.cast(run, ctypes.c_void_p).value or 0
         self._result = self.description["result"]
         error = ctypes.create_string_buffer(512)
         file = _weights_file(path, weights, self.description.get("weights_file"))
@@ -106,31 +74,30 @@ class LoadedProgram:
             self._model = library.framefuse_load_with(os.fsencode(file), error, len(error))
         if not self._model:
             raise UserError(f"{path} cannot be loaded: {error.value.decode()}")
+        self._leading = (self._model,)
+        self._turn = threading.RLock()  # a model has one arena
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         tensors = args if self._flat and not kwargs else tensors_of(self.description["arguments"], args, kwargs)
         torch = sys.modules.get("torch")  # a program that has none gives none
-        kind: Any = None if torch is None else torch.Tensor
-        capsules = [_of_torch(torch, tensor) if type(tensor) is kind else _capsule(tensor) for tensor in tensors]
-        addresses = [_pointer_of(capsule, b"dltensor") for capsule in capsules]
-        given = (ctypes.c_void_p * (len(addresses) or 1))(*addresses)
-        outputs = (ctypes.c_void_p * (self._count or 1))()
-        model = (self._model,) if self._device == HOST else (self._model, self._stream(torch))
-        if self._run(*model, given, len(addresses), outputs, self._count):
-            raise ValueError(self._error())
-        found: list[Any] = outputs[: self._count]
-        if torch is not None and any(isinstance(tensor, kind) for tensor in tensors):
-            results = [torch.from_dlpack(_new_capsule(address, b"dltensor", None)) for address in found]
-        else:
-            made = [_Result(address, self._device) for address in found]
-            results = [numpy.from_dlpack(each) for each in made] if self._device == HOST else made
+        kinds = None if torch is None else _functions_of(torch)
+        leading = self._leading if self._device == HOST else (*self._leading, self._stream(torch))
+        with self._turn:
+            results = _native.run_exported(self._run, leading, tensors, self._count, kinds, _capsule, self._taken)
+            if results is None:
+                raise ValueError(self._error())
         if self._result["kind"] == "tensor":
             return results[self._result["output"]]
         return _structured(self._result, results)
 
-    def _stream(self, torch: Any) -> int | None:
-        """The stream of a GPU on which torch works now; None is the default one."""
-        return None if torch is None else torch._C._cuda_getCurrentRawStream(self._device[1])
+    def _taken(self, capsule: Any) -> Any:
+        """A result for a caller who gave no tensor of torch."""
+        made = _Result(capsule, self._device)
+        return numpy.from_dlpack(made) if self._device == HOST else made
+
+    def _stream(self, torch: Any) -> int:
+        """The stream of a GPU on which torch works now; 0 is the default one."""
+        return 0 if torch is None else torch._C._cuda_getCurrentRawStream(self._device[1])
 
     def update_constants(self, weights: Mapping[str, Any]) -> None:
         """Copies new contents of weights into the program, by their names: all of them or, with ValueError, none."""
@@ -140,14 +107,16 @@ class LoadedProgram:
         names = (ctypes.c_char_p * max(1, len(weights)))(*[name.encode() for name in weights])
         capsules = [_capsule(value) for value in weights.values()]
         values = (ctypes.c_void_p * max(1, len(weights)))(*[_pointer_of(capsule, b"dltensor") for capsule in capsules])
-        if self._library.framefuse_update_constants(self._model, names, values, len(weights)):
-            raise ValueError(self._error())
+        with self._turn:
+            if self._library.framefuse_update_constants(self._model, names, values, len(weights)):
+                raise ValueError(self._error())
 
     def set_threads(self, count: int) -> None:
         """On how many threads later calls run, the caller's among them."""
         if not isinstance(count, int) or count < 1:
             raise UserError(f"{count!r:.40} is no count of threads. Give an int of at least 1")
-        self._library.framefuse_set_threads(self._model, count)
+        with self._turn:
+            self._library.framefuse_set_threads(self._model, count)
 
     def _error(self) -> str:
         return str(self._library.framefuse_error(self._model).decode())
@@ -247,11 +216,7 @@ def _declared(library: ctypes.CDLL) -> bytes:
     if hasattr(library, "framefuse_load_on"):  # and know no GPUs
         library.framefuse_load_on.restype = ctypes.c_void_p
         library.framefuse_load_on.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
-        library.framefuse_run_on.argtypes = [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int
-        ]  # fmt: skip
     library.framefuse_free.argtypes = [ctypes.c_void_p]
-    library.framefuse_run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
     library.framefuse_update_constants.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
     library.framefuse_error.restype, library.framefuse_error.argtypes = ctypes.c_char_p, [ctypes.c_void_p]
     library.framefuse_set_threads.argtypes = [ctypes.c_void_p, ctypes.c_int]
@@ -261,22 +226,24 @@ def _declared(library: ctypes.CDLL) -> bytes:
 
 
 def _capsule(tensor: Any) -> Any:
-    """A tensor as a capsule of DLPack; an array that may not be written is copied, as numpy exports none."""
+    """A tensor as a capsule of DLPack; an array that may not be written is copied, as numpy exports none, and so is a
+    tensor of torch whose memory holds its values negated, which DLPack cannot say.
+    """
     if isinstance(tensor, numpy.ndarray) and not tensor.flags.writeable:
         tensor = tensor.copy()
     if not hasattr(tensor, "__dlpack__"):
         raise TypeError(f"{type(tensor).__name__} has no __dlpack__. Give tensors of numpy, torch or another library")
-    return (tensor.detach() if hasattr(tensor, "detach") else tensor).__dlpack__()
+    if hasattr(tensor, "resolve_neg"):
+        tensor = tensor.detach().resolve_conj().resolve_neg()
+    return tensor.__dlpack__()
 
 
-def _of_torch(torch: Any, tensor: Any) -> Any:
-    """The same for one of torch, by its function, which takes a tenth of the time of its method. The method says what
-    has no capsule.
+@functools.cache
+def _functions_of(torch: Any) -> tuple[Any, Any, Any, Any]:
+    """What native code takes to make capsules of torch's tensors, and them of capsules: functions that take a tenth of
+    the time of the methods.
     """
-    dense = (tensor.is_cpu or tensor.is_cuda) and tensor.layout is torch.strided
-    if dense and not (tensor.is_conj() or tensor.is_neg()):
-        return torch.to_dlpack(tensor.detach() if tensor.requires_grad else tensor)
-    return _capsule(tensor)
+    return torch.Tensor, torch.strided, torch.to_dlpack, torch._C._from_dlpack
 
 
 def _structured(structure: Any, results: list[Any]) -> Any:

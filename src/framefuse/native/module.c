@@ -4,6 +4,7 @@
 #include "bind.h"
 #include "cuda.h"
 #include "dispatch.h"
+#include "exported.h"
 #include "frame_hook.h"
 #include "frames.h"
 #include "guard_set.h"
@@ -63,6 +64,8 @@ static PyMethodDef functions[] = {
      "marks_of(*tensors): bytes, equal for as long as these tensors lie where they lay and nobody wrote to them."},
     {"positions_within", (PyCFunction)(void (*)(void))positions_within_py, METH_FASTCALL,
      "positions_within(positions, size, wraps): raises IndexError where one of them is none of a dimension."},
+    {"run_exported", (PyCFunction)(void (*)(void))run_exported_py, METH_FASTCALL,
+     "run_exported(run, leading, tensors, count, torch, capsule_of, taken_of): calls an exported library."},
     {"load_module", (PyCFunction)(void (*)(void))load_module_py, METH_VARARGS | METH_KEYWORDS,
      "load_module(image, name, shared, device=0): the address of the kernel for launches."},
     {"load_objects", load_objects_py, METH_VARARGS,

@@ -16,7 +16,8 @@ SOURCES = {path.stem: path.read_text() for path in NATIVE.glob("*.c")}
 HEADERS = {path.stem: path.read_text() for path in NATIVE.glob("*.h")}
 # The rooms in which the sources stand, lowest first: one includes headers of its own room and of lower ones.
 ROOMS = {
-    "python": "base bind distinct fields frame_hook frames numbers objects processor profile records switch tags weigh",
+    "python": "base bind distinct exported fields frame_hook frames numbers objects processor profile records switch "
+    "tags weigh",
     "torch": "abi_facts convolutions cuda marks positions tensor_check threads torch_abi",
     "guards": "guard_compile guard_program guard_set guard_state guards watch",
     "plans": "arena autograd call frame launch matmul memory plan plan_compile plan_type replay rewind run steps "
