@@ -231,6 +231,21 @@ def test_an_index_out_of_range_is_an_error():
         fast(x, torch.tensor([1, 9]))
 
 
+@pytest.mark.parametrize("part", ["element", "slice"])
+def test_the_gradient_of_a_part_that_begins_anywhere(part):
+    """Padding of the gradient begins before it, but for the first place of all: a kernel cannot take it for 0."""
+
+    def f(x, k):
+        return (x * 2)[:, k if part == "element" else slice(k, k + 2)].sin().sum()
+
+    fast = framefuse.compile(f)
+    for k in (0, 1, 2, 0, 3):
+        x, y = (torch.arange(10.0, device=DEVICE).reshape(2, 5).requires_grad_() for _ in range(2))
+        fast(x, k).backward()
+        f(y, k).backward()
+        close(x.grad, y.grad)
+
+
 ON_GPU = pytest.mark.skipif(DEVICE != "cuda", reason="of GPUs only")
 
 

@@ -218,7 +218,7 @@ class _Cases:
 
     def _compiled(self, values: Values, again: bool) -> tuple[_native.Compiled, Product]:
         backward = self.graph(values, again)
-        entry, product = self.stages(backward.graph, self.recorded(backward, values, again))
+        entry, product = self.stages(self.here(backward.graph, values), self.recorded(backward, values, again))
         checked = entry.guards.check(values)
         if not isinstance(checked, tuple):  # what the case assumes of its own values
             text = product.stages.guards.program.texts[checked] if checked >= 0 else "torch's global state"
@@ -231,7 +231,7 @@ class _Cases:
         """
         try:
             backward, _ = self.uncompiled(values, again)
-            case = self.recorded(backward, values, again)
+            graph, case = self.here(backward.graph, values), self.recorded(backward, values, again)
         except Exception:  # this call meets it again, and reports it
             return None
         pending = Pending()
@@ -240,7 +240,7 @@ class _Cases:
         def work() -> None:
             try:
                 with as_recorded(case.assumptions.state, device) as same:
-                    deliver(self.made(backward.graph, case) if same else None)
+                    deliver(self.made(graph, case) if same else None)
             except Exception as error:  # a fault under the option check, or a mistake of the user's: the next call's
                 pending.error = error
             finally:
@@ -329,6 +329,14 @@ class _Cases:
             self.place.keep(name, backward)
         return backward
 
+    def here(self, graph: Graph, values: Values) -> Graph:
+        """The graph with the numbers of these values as hints: kernels take their signs, say of where padding begins,
+        and nothing records a backward pass anew for others.
+        """
+        numbers = zip(self.piece.numbers, values[2], strict=True)
+        mine = {name: value for name, value in numbers if isinstance(name, Symbol) and name in graph.hints}
+        return replace(graph, hints={**graph.hints, **mine})
+
     # ---- the trace of a case -----------------------------------------------------------------------------------------
 
     def recorded(self, backward: Backward, values: Values, again: bool) -> Trace:
@@ -359,7 +367,7 @@ class _Cases:
             calls=(),
             metas=(),
             size_symbols={},
-            hints=dict(graph.hints),
+            hints=self.here(graph, values).hints,
             real_hints=dict(self.trace.real_hints),
             result=Build("tuple", None, parts),
             effects=(),
