@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tests.gpu.kernels import NEEDS_GPU
+from torch.utils.checkpoint import checkpoint
 
 import framefuse
 from framefuse.api import compiled_function
@@ -145,3 +146,35 @@ def test_noise_that_is_shared_or_shifted_is_drawn_and_the_rest_fuses(name):
     for product in state.products:
         calls = [item.node.attr("name") for item in product.stages.code.schedule.items if isinstance(item, RunCall)]
         assert calls == ["draw_bernoulli"]
+
+
+@pytest.mark.parametrize("asks", [torch.is_grad_enabled, lambda: False], ids=["asks", "alone"])
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_checkpoint_draws_the_same_again(reentrant, asks):
+    """Also where its second run goes another way, so that torch's own makes it: of the device's generator."""
+
+    def inside(x):
+        y = F.dropout(x + 1, 0.5)
+        return y * (3.0 if asks() else 2.0)
+
+    def function(x):
+        return checkpoint(inside, x.sin(), use_reentrant=reentrant).cos()
+
+    fast = framefuse.compile(function)
+    for number in range(3):
+        x = torch.randn(16, 24, device="cuda", requires_grad=True)
+        results = []
+        for call in (fast, function):
+            torch.manual_seed(number)
+            y = call(x)
+            (gradient,) = torch.autograd.grad(y.sum(), x) if not reentrant else (_walked(y, x),)
+            results.append((y.detach(), gradient, torch.rand(3, device="cuda")))
+        for mine, eager in zip(*results, strict=True):
+            torch.testing.assert_close(mine, eager)
+
+
+def _walked(y, x):
+    """The gradient by ``backward``, the only way that a reentrant checkpoint takes."""
+    x.grad = None
+    y.sum().backward()
+    return x.grad

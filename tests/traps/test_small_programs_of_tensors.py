@@ -488,6 +488,21 @@ def seeds(x, s):
     return a, b, c, d, e, torch.rand(1), torch.initial_seed()
 
 
+@ROWS.case(lambda i: (draw(i, 50, 4), torch.arange(50), torch.arange(50) < 20 + i))
+def chosen_by_one_mask(x, labels, mask):
+    """The first choice waits for a kernel that has values of the end, the second for nothing but its size."""
+    y = x.sin()
+    features, chosen = y[mask], labels[mask]
+    return features, chosen, x.cos() * y
+
+
+@ROWS.case(lambda i: (draw(i, 50, 4), torch.arange(50) % 3, torch.arange(50) < 20 + i))
+def chosen_for_a_loss(x, labels, mask):
+    y = x.sin()
+    loss = torch.nn.functional.cross_entropy(y[mask], labels[mask])
+    return loss, x.cos() * 2, y.amax(1)
+
+
 @ROWS.case(lambda i: (draw(i, 3, 4),))
 def stats(x):
     return (

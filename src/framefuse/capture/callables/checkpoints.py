@@ -43,7 +43,7 @@ def _checkpoint(machine: Machine, frame: Frame, args: Arguments, kwargs: Keyword
     contexts = Contexts(recorder, kwargs.get("context_fn", torchs.noop_context_fn))
     outer, before = recorder.region, _Before(recorder)
     recorder.region = outer or len(recorder.entrances.checkpoints) + 1
-    random, around, asked = torch.get_rng_state() if reentrant else None, recorder.reentrant, recorder.asked_reentrant
+    random, around, asked = _RandomStates(args) if reentrant else None, recorder.reentrant, recorder.asked_reentrant
     recorder.reentrant, recorder.asked_reentrant = around or (reentrant and torch.is_grad_enabled()), False
     machine.exits.sealed += 1
     try:
@@ -90,23 +90,34 @@ def _gradients_on(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywo
     return None
 
 
-def _by_torch(function: Function, value: Value, args: Arguments, keeps: bool, random: torch.Tensor | None) -> Value:
-    """What torch's reentrant checkpoint gives for a ``function`` that gave ``value`` from this ``random`` state: its
+class _RandomStates:
+    """The states of the generators of the CPU and of the devices where tensors among ``args`` lie, as they are now."""
+
+    def __init__(self, args: Arguments) -> None:
+        self.state, self.devices = torch.get_rng_state(), torchs.get_device_states(*strip(args))
+
+    def restore(self) -> None:
+        torch.set_rng_state(self.state)
+        torchs.set_device_states(*self.devices)
+
+
+def _by_torch(function: Function, value: Value, args: Arguments, keeps: bool, random: _RandomStates | None) -> Value:
+    """What torch's reentrant checkpoint gives for a ``function`` that gave ``value`` from these ``random`` states: its
     second run may go another way, so that the gradients of the first are not those of eager.
     """
     parts = value if type(value) is tuple else (value,)
     given = tuple(part.detach() if is_a(part, torch.Tensor) else part for part in parts)
     waiting = [given if type(value) is tuple else given[0]]
-    after = torch.get_rng_state()
+    after = _RandomStates(args)
     if random is not None:
-        torch.set_rng_state(random)
+        random.restore()
     try:
         return torchs.checkpoint(
             lambda *args: waiting.pop() if waiting else function(*args),
             *args, use_reentrant=True, preserve_rng_state=keeps,
         )  # fmt: skip
     finally:
-        torch.set_rng_state(after)
+        after.restore()
 
 
 def _is_known(recorder: Recorder, args: Arguments, kwargs: Keywords) -> bool:

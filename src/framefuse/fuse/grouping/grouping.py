@@ -172,7 +172,7 @@ class Grouping:
         if not needed and node not in self.binding and not node.attr("random") and node not in self.required:
             return
         group = self.call_group(node)
-        self.await_numbers(group, (node.attr("args"), node.attr("kwargs")))
+        self.await_numbers(group, (node.attr("args"), node.attr("kwargs"), [result.shape for result in results]))
         if node.attr("random"):
             if self.last_random is not None:
                 self.precedence.state(group, self.last_random)
@@ -321,8 +321,9 @@ class Grouping:
         """Lets the group run after the calls that set numbers in these values."""
         for named in symbols_in(values) if self.callers else ():
             for symbol in self.graph.values.get(named, named.expr).symbols:  # calls name the trace's own symbols
-                if symbol in self.callers:
-                    self.precedence.state(self.call_group(self.callers[symbol]), group)
+                caller = self.call_group(self.callers[symbol]) if symbol in self.callers else group
+                if caller is not group:  # which sets the sizes of its own results
+                    self.precedence.state(caller, group)
 
     def keep(self, node: Node, users: dict[Group, list[Cell]], why: str, apart: bool = False) -> None:
         """Gives ``node`` memory: in a consumer's kernel unless ``apart``, in one with the same loops, or in its own."""
