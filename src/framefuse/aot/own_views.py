@@ -10,7 +10,7 @@ import torch
 
 from framefuse.ir.pairs import reals
 from framefuse.ir.plan import CallStep, Plan, Template
-from framefuse.ir.wrapped_calls import part_of
+from framefuse.ir.wrapped_calls import Named, part_of
 
 FIRST, LAST = -(2**63), 2**63 - 1  # the ends of a slice that names none
 PARTS = {"real": 0, "imag": 1}  # of complex numbers: attributes
@@ -65,7 +65,8 @@ def shown_by(step: CallStep) -> dict[int, tuple[int, tuple[Shown, ...]]]:
         if not step.args or step.args[0][0] != "tensor":
             return {}
         base, name = step.args[0][1], step.name
-        if step.function is torch.Tensor.view_as and step.args[0] == step.args[1]:
+        whole = step.function is torch.Tensor.view_as and step.args[0] == step.args[1]
+        if whole or isinstance(step.function, Named):
             return {out: (base, ()) for _, out in step.outs}
         if step.function is reals:  # what torch keeps as a mark, an exported program computes
             return {out: (base, (Shown("as_real", ()),)) for _, out in step.outs}
