@@ -30,6 +30,31 @@ from framefuse.runtime.item_steps import Items
 CODES = {"f": 2, "i": 0, "u": 1, "b": 6}
 
 
+class Device(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int32), ("id", ctypes.c_int32)]
+
+
+class DType(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p), ("device", Device), ("ndim", ctypes.c_int32), ("dtype", DType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]  # fmt: skip
+
+
+class Managed(ctypes.Structure):
+    pass
+
+
+Managed._fields_ = [
+    ("tensor", Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.CFUNCTYPE(None, ctypes.POINTER(Managed)))
+]  # fmt: skip
+
+
 def driver(name):
     """Compiles the driver under the name by which programs open it, and opens it first."""
     path = f"{tempfile.mkdtemp(prefix='fake_gpu')}/{name}"
@@ -69,6 +94,8 @@ class Loaded:
     def __init__(self, path, device=0):
         self.library = ctypes.CDLL(path)
         loader._declared(self.library)
+        word, count = ctypes.c_void_p, ctypes.c_int
+        self.library.framefuse_run_on.argtypes = [word, word, word, count, word, count]
         error = ctypes.create_string_buffer(512)
         self.device = device
         self.model = self.library.framefuse_load_on(device, None, error, len(error))
@@ -77,9 +104,9 @@ class Loaded:
     def tensor(self, array, kind=2):
         shape = (ctypes.c_int64 * max(1, array.ndim))(*array.shape)
         strides = (ctypes.c_int64 * max(1, array.ndim))(*(step // array.itemsize for step in array.strides))
-        dtype = loader._DType(CODES[array.dtype.kind], 8 * array.itemsize, 1)
-        where = loader._Device(kind, self.device)
-        made = loader._Tensor(array.ctypes.data, where, array.ndim, dtype, shape, strides, 0)
+        dtype = DType(CODES[array.dtype.kind], 8 * array.itemsize, 1)
+        where = Device(kind, self.device)
+        made = Tensor(array.ctypes.data, where, array.ndim, dtype, shape, strides, 0)
         made.held = array
         return made
 
@@ -91,7 +118,7 @@ class Loaded:
             raise ValueError(self.library.framefuse_error(self.model).decode())
         results = []
         for address in outputs:
-            managed = ctypes.cast(address, ctypes.POINTER(loader._Managed))
+            managed = ctypes.cast(address, ctypes.POINTER(Managed))
             made = managed.contents.tensor
             assert (made.device.type, made.device.id) == (2, self.device)
             kind = next(k for k, code in CODES.items() if code == made.dtype.code)
