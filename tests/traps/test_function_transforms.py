@@ -371,6 +371,21 @@ def a_branch_in_the_mode_of_items_stays_eager(compiled: Any) -> Iterator[Any]:
         yield f(torch.rand(3, 4) * sign * 9)
 
 
+@TABLE.trap(traces=2, hits=8)
+def systems_of_equations_of_each_sample(compiled: Any) -> Iterator[Any]:
+    inverses = compiled(vmap(torch.linalg.inv))
+    slopes = compiled(vmap(grad(lambda a, b: torch.linalg.solve(a, b).sin().sum())))
+    for step in range(6):
+        matrices = torch.randn(3, 4, 4) + 5 * torch.eye(4)
+        if step == 2:
+            matrices[1] = 0
+        for compute in (inverses, lambda a: slopes(a, a[:, 0])):
+            try:
+                yield compute(matrices)
+            except torch.linalg.LinAlgError as error:  # at a value, which the compiled call looks at as eager's does
+                yield str(error)
+
+
 @TABLE.parametrize()
 def test_row(trap: Trap) -> None:
     hold(trap)
