@@ -108,6 +108,8 @@ def conjugate_summed(a: torch.Tensor, b: torch.Tensor, sizes: Sequence[int]) -> 
 def rows_added(source: torch.Tensor, index: torch.Tensor, axis: int, size: int) -> torch.Tensor:
     """Zeros with ``size`` entries along ``axis``, to which slice ``i`` of ``source`` is added at ``index[i]``."""
     shape = (*source.shape[:axis], size, *source.shape[axis + 1 :])
+    if source.dim() > 1 and source.shape[axis] == source.numel() > 0:  # elements are faster than rows of one
+        return source.new_zeros(size).index_add_(0, index, source.reshape(-1)).view(shape)
     return source.new_zeros(shape).index_add_(axis, index, source)
 
 

@@ -269,5 +269,5 @@ _line(_Row(statistics=Statistics(1, None)), "batch_norm_update_stats")
 _line(_Row(statistics=Statistics(1, 5)), "F.batch_norm")
 _line(_Row(statistics=Statistics(3, 5, "use_input_stats", counted=True)), "instance_norm")
 _line(_Row(statistics=Statistics(1, 5, "use_input_stats", default=True, counted=True)), "F.instance_norm")
-_line(_Row(checks=True), "_assert_async", "_functional_assert_async", "_assert_tensor_metadata", "decided", "_linalg_check_errors",
-      "compared", "within")
+_line(_Row(checks=True), "_assert_async", "_functional_assert_async", "_assert_tensor_metadata", "decided",
+      "compared", "within", "_linalg_check_errors")

@@ -200,3 +200,19 @@ def test_rows_that_are_read_on_a_cpu_are_added_by_index_add():
     for keywords in ({"padding_idx": 2}, {"scale_grad_by_freq": True}):
         backward = check_lowered(lambda x, rows, kw=keywords: F.embedding(rows, x * 2, **kw).sin(), x, rows)
         assert "embedding_dense_backward" in names(backward), names(backward)
+
+
+@pytest.mark.parametrize("read", [lambda x, at: x[at], lambda x, at: x.index_select(-1, at)])
+def test_elements_that_are_read_are_added_as_elements(read):
+    """Torch takes twice as long to add rows of one element."""
+    fast = framefuse.compile(lambda x, at: read(x * 2, at).sin())
+    for size, count in ((6, 9), (6, 9), (8, 4), (3, 1), (5, 0)):
+        x, at = rand(size).requires_grad_(), places(size, count)
+        made, expected = (torch.autograd.grad(f(x, at).sum(), x) for f in (fast, lambda x, at: read(x * 2, at).sin()))
+        torch.testing.assert_close(made, expected)
+    x, at = rand(7, 1).requires_grad_(), places(7, 5)
+    fast = framefuse.compile(lambda x, at: (x * 2)[at].sin())
+    fast(x, at).sum().backward()
+    with torch.profiler.profile(record_shapes=True) as seen:
+        fast(x, at).sum().backward()
+    assert [event.input_shapes[0] for event in seen.events() if event.name == "aten::index_add_"] == [[7]]
