@@ -129,14 +129,18 @@ def test_streams_weights_and_memory(tmp_path):
     result = program(x)
     del program
     torch.testing.assert_close(result, model(x).detach())
-    torch.cuda.synchronize()
-    free = torch.cuda.mem_get_info()[0]
-    for _ in range(20):
-        again = framefuse.load(tmp_path / "program.so")
-        again(x)
-    del again, result
-    torch.cuda.synchronize()
-    assert free - torch.cuda.mem_get_info()[0] < 64 << 20
+    del result
+    taken = []
+    for _ in range(5):  # the memory is the whole device's: other tests that run beside take some, but not each time
+        torch.cuda.synchronize()
+        free = torch.cuda.mem_get_info()[0]
+        for _ in range(20):
+            again = framefuse.load(tmp_path / "program.so")
+            again(x)
+        del again
+        torch.cuda.synchronize()
+        taken.append(free - torch.cuda.mem_get_info()[0])
+    assert min(taken) < 64 << 20
 
 
 def test_embeddings_look_at_their_positions(tmp_path):
