@@ -1090,6 +1090,30 @@ def two_copies_in_one_order(x):
     return turned, wide, contiguous, seen, kept, turned is seen, wide is kept, before
 
 
+def border(i, dtype=torch.float32):
+    """From the second call on it holds an element where slopes of roots and logarithms are infinite."""
+    return (torch.tensor([0.3, 0.2 if i == 0 else 0.0, 0.9, 1.0], dtype=dtype).roll(i).requires_grad_(),)
+
+
+@ROWS.case(border, grad=True)
+def a_slope_of_zero_times_an_infinite_one(x):
+    return (
+        x.sqrt().round() + x.log().floor() + (x**0.3).ceil(),
+        torch.div(x.rsqrt(), 2.0, rounding_mode="trunc"),
+        (x.sqrt() * 2).sum().round(),
+    )
+
+
+@ROWS.case(lambda i: border(i, torch.bfloat16), grad=True)
+def a_slope_of_zero_times_one_that_is_no_number(x):
+    return (x.acos().trunc(), (x / x).sign())
+
+
+@ROWS.case(border, grad=True)
+def zeros_without_memory_stay_zeros(x):
+    return (x.sqrt().sgn(), x.log().sgn() * 3)
+
+
 @ROWS.parametrize()
 def test_gradients_are_eagers(trap: Trap) -> None:
     hold(trap)

@@ -85,7 +85,10 @@ class Formula:
             return self.builder.make("derived", (nodes[0], nodes[0]), NAMED_ANEW, nodes[0].dtype, nodes[0].shape)
         if op == "trigamma":  # no kernel has it
             return call(self.builder, torch.special.polygamma, (1, nodes[0]), like=nodes[0])
-        return self.builder.pointwise(op, *nodes)
+        value = self.builder.pointwise(op, *nodes)
+        if op in ("sign", "trunc") and self.builder.differentiable:  # eager's sgn, and a division that is rounded
+            return self.builder.derived(value, "faint", nodes)
+        return value
 
     def _small_power(self, base: Node, exponent: float) -> Node:
         """The power without a call of pow. Where it is differentiated again, eager's gradient leads to the base down to

@@ -21,6 +21,7 @@ class Zero:
 
 
 ZERO = Zero()
+FAINT = Zero()  # eager's zeros without memory, which stay zeros whatever they are multiplied by
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from framefuse.autodiff import rules  # noqa: F401  (fills the registry)
 from framefuse.autodiff.accumulate import total
 from framefuse.autodiff.formulas import run
 from framefuse.autodiff.library import call
-from framefuse.autodiff.registry import CALLS, DERIVED, ROWS, ZERO, CallVjp, Given, Gradient, Onto, Vjp, Zero, has_rules
+from framefuse.autodiff.registry import (
+    CALLS,
+    DERIVED,
+    FAINT,
+    ROWS,
+    ZERO,
+    CallVjp,
+    Given,
+    Gradient,
+    Onto,
+    Vjp,
+    Zero,
+    has_rules,
+)
 from framefuse.autodiff.tapes import call_again, read_tape
 from framefuse.errors import Stop
 from framefuse.ir.backward_calls import zeros
@@ -91,6 +105,7 @@ class _Sweep:
         self.active = active
         self.given: dict[Node, list[Node]] = {}
         self.zero: set[Node] = set()
+        self.faint: set[Node] = set()
         self.came: Node | None = None  # one of the gradients that all are computed from
         self.calls: dict[Node, Given] = {}
         self.zeros: dict[Node, list[Node]] = {}  # by call: its results whose gradients are zeros as a whole
@@ -101,7 +116,7 @@ class _Sweep:
         if node not in self.active or gradient is None:
             return
         if isinstance(gradient, Zero):
-            self.zero.add(node)
+            (self.faint if gradient is FAINT else self.zero).add(node)
         else:
             assert gradient.dtype is node.dtype, (node, gradient)
             self.given.setdefault(node, []).append(self.builder.resized(gradient, node.shape))
@@ -111,11 +126,11 @@ class _Sweep:
         parts = self.given.pop(node, None)
         if parts is not None:
             return total(self.builder, parts)
-        if node not in self.zero:
+        if node not in self.zero and node not in self.faint:
             return None
         if self.again and node.dtype.is_float and node.op != "library":  # eager's zeros are tensors, which lead on
             return self.builder.full(0, node.dtype, node.shape, node.device)
-        return ZERO
+        return ZERO if node in self.zero else FAINT
 
     def step(self, node: Node, gradient: Node | Zero | None) -> None:
         """Gives a node's operands their part of its gradient."""
@@ -127,13 +142,15 @@ class _Sweep:
         elif node.op == "result":
             if isinstance(gradient, Node):
                 self.calls.setdefault(node.inputs[0], {})[node.attr("path")] = gradient
-            elif gradient is ZERO:
+            elif isinstance(gradient, Zero):
                 self.zeros.setdefault(node.inputs[0], []).append(node)
-        elif isinstance(gradient, Zero):
+        elif isinstance(gradient, Zero) and (gradient is FAINT or _keeps_zeros(node)):
             for operand, wanted in zip(node.inputs, need, strict=True):
                 if wanted:
-                    self.zero.add(operand)
+                    self.give(operand, gradient)
         elif gradient is not None:
+            if isinstance(gradient, Zero):  # eager multiplies it by slopes: where one is not finite that is NaN
+                gradient = self.builder.full(0, node.dtype, node.shape, node.device)
             try:
                 parts = self._rule(node)(self.builder, node, gradient, need)
             except Unprovable as error:
@@ -141,7 +158,7 @@ class _Sweep:
                 raise Stop(reason("gradient", text, node.line)) from error
             for operand, part, wanted in zip(node.inputs, parts, need, strict=True):
                 if wanted:
-                    self.give(operand, part)
+                    self.give(operand, ZERO if isinstance(part, Node) and _is(part, 0) else part)
 
     def _rule(self, node: Node) -> Vjp:
         if TABLE[node.op].kind in ELEMENTWISE and node.op not in ROWS:
@@ -180,6 +197,28 @@ class _Sweep:
         for operand, part, wanted in zip(node.inputs, parts, need, strict=True):
             if wanted:
                 self.give(operand, part)
+
+
+def _keeps_zeros(node: Node) -> bool:
+    """Whether a gradient of zeros stays one whatever the operands hold: no slope is computed from them."""
+    if node.op == "derived":
+        return False
+    if TABLE[node.op].kind not in ELEMENTWISE or node.op in ROWS:
+        return True
+    if node.op == "mul" and any(_finite(part) for part in node.inputs):
+        return True
+    if node.op == "div" and _finite(node.inputs[1]) and not _is(node.inputs[1], 0):
+        return True
+    return all(text in (None, "g", "neg(g)", "zero") for text in TABLE[node.op].derivative or ())
+
+
+def _finite(node: Node) -> bool:
+    value = node.attrs[0][1] if node.op == "full" else None
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def _is(node: Node, number: int) -> bool:
+    return _finite(node) and node.attrs[0][1] == number
 
 
 def _pointwise(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:

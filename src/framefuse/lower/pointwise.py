@@ -125,9 +125,19 @@ def absolute(lo: Lowering, input: Node, *, out: Value = None) -> Node:
     return input if input.dtype.kind == "uint" else lo.compute(abs, input)
 
 
-@rule("sign", "sgn")
+@rule("sign")
 def sign(lo: Lowering, input: Node, *, out: Value = None) -> Node:
     return input if input.dtype is BOOL else lo.compute(e.unary("sign"), input)
+
+
+@rule("sgn")
+def sgn(lo: Lowering, input: Node, *, out: Value = None) -> Node:
+    """Its gradient is zeros without memory, that of sign is zeros."""
+    return sign(lo, input) if not input.dtype.is_float else lo.compute(_sgn, input)
+
+
+def _sgn(a: Element) -> Element:
+    return a.apply("sign").derived("faint", a)
 
 
 @rule("square")

@@ -9,7 +9,7 @@ import torch
 
 from framefuse.autodiff.formulas import run
 from framefuse.autodiff.library import call
-from framefuse.autodiff.registry import DERIVED, ZERO, Gradient, Vjp, vjp_derived
+from framefuse.autodiff.registry import DERIVED, FAINT, ZERO, Gradient, Vjp, vjp_derived
 from framefuse.autodiff.rules.indexing import rows_of_table
 from framefuse.autodiff.rules.views import summed
 from framefuse.ir.builder import ONE, Builder
@@ -106,7 +106,8 @@ def _formula_rule(texts: Sequence[str | None]) -> Vjp:
 INF, NAN = float("inf"), float("nan")
 HARDSIGMOID = _formula_rule(("where(bit_and(gt(a, -3.0), lt(a, 3.0)), mul(g, 0.1666666716337204), zero)",))
 # Rules that are about more nodes where gradients are differentiated again.
-ZEROS = ("nothing", "replaced")  # of which an operand gets zeros, which lead on where they are differentiated again
+# of which an operand gets zeros, which lead on where they are differentiated again
+ZEROS = ("nothing", "replaced", "faint")
 FURTHER = re.compile(r"(?:beside|unmoved)\((.*), (\w)\)")
 
 
@@ -121,6 +122,11 @@ ASIDE = (*(name for name, texts in FORMULAS.items() if any(map(_leads_further, t
 DERIVED.update({name: _formula_rule(texts) for name, texts in FORMULAS.items()})
 # of what was written in place and is read where it lies
 DERIVED.update({f"{n}_written": _formula_rule(row.derivative or ()) for n, row in TABLE.items() if reads_result(row)})
+
+
+@vjp_derived("faint")
+def faint(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    return [None, *(FAINT for _ in need[1:])]
 
 
 @vjp_derived("hardsigmoid")
