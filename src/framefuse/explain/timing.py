@@ -204,9 +204,7 @@ def _measured(
         put_back()
         inner = max(1, min(1000, int(0.002 / max(once, 1e-7)))) if undo is None else 1
         begun = time.perf_counter()
-        while (len(fast) < MOST_CALLS and (spent := time.perf_counter() - begun) < ENOUGH) or len(fast) < FEWEST:
-            if spent > PATIENCE and len(fast) >= FEWEST_SLOW:
-                break
+        while _goes_on(len(fast), time.perf_counter() - begun):
             eager.append(_eager_seconds(original, args, kwargs, inner, wait))
             put_back()
             fast.append(_seconds(compiled, args, kwargs, inner, wait))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.unit.native.plans import Writer
 
 from framefuse import _native
 from framefuse.guards.check import Miss, check, explain
@@ -458,8 +459,6 @@ def test_the_cost_of_checking_a_model() -> None:
     facts, inputs = module_facts(model)
     guards = _native.GuardSet(Guarded(facts, inputs).built.program)
     dispatch = _native.Dispatch(lambda: None, None)
-    from tests.unit.native.plans import Writer
-
     dispatch.add(_native.Compiled(guards, _native.PlanProgram(Writer().plan(("const", None)))))
     dispatch()
     before, best = guards.reruns, float("inf")

@@ -8,9 +8,11 @@ import sys
 import textwrap
 
 import pytest
+import torch
 
 from benchmarks.harness.processes import ROOT
 from benchmarks.zoo.zoo import optional
+from framefuse import _native
 from framefuse.capture.program.versions import CURRENT
 from framefuse.cli import main
 from framefuse.runtime.function import compiled_function
@@ -127,10 +129,6 @@ def test_the_summary_names_breaks_and_stops_with_their_lines(tmp_path, capsys):
 
 
 def test_nothing_is_left_behind(tmp_path, capsys):
-    import torch
-
-    from framefuse import _native
-
     path = script(tmp_path, "import torch\nnet = torch.nn.Linear(2, 2)\nnet(torch.ones(1, 2))\n")
     assert main(["run", path]) == 0
     summary = capsys.readouterr().err
