@@ -21,8 +21,8 @@ from framefuse.ir.values import Function
 
 if TYPE_CHECKING:  # imported with the compiler, when the first pass is registered
     from framefuse.ir.graph import Graph
+    from framefuse.ir.passes import UserPass
     from framefuse.ir.patterns import Exchange
-    from framefuse.ir.registered import UserPass
     from framefuse.ir.rewrite import Change
 
     GraphPass = Callable[[Graph], Graph | None] | Callable[[torch.fx.GraphModule], torch.fx.GraphModule | None]

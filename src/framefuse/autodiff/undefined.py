@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from framefuse.autodiff.reverse import flows
-from framefuse.ir.custom_calls import CustomCall, Ran, custom_call
+from framefuse.ir.custom_calls import custom_call
+from framefuse.ir.custom_runs import Ran
 from framefuse.ir.derivative import Piece
 from framefuse.ir.graph import Arg, Node
+from framefuse.ir.values import Value
 
 
 def undefined(piece: Piece, came: Sequence[bool], ran: Iterable[Ran]) -> list[int]:
@@ -15,7 +17,7 @@ def undefined(piece: Piece, came: Sequence[bool], ran: Iterable[Ran]) -> list[in
 
     Equal calls of which not all gave None for the same arguments are taken to have given zeros.
     """
-    absent: dict[CustomCall, frozenset[int]] = {}
+    absent: dict[Callable[..., Value], frozenset[int]] = {}
     for call, places in ran:
         absent[call] = absent.get(call, places) & places
     outputs = zip(piece.primal.outputs, came, strict=True)
@@ -27,7 +29,7 @@ def undefined(piece: Piece, came: Sequence[bool], ran: Iterable[Ran]) -> list[in
     return [number for number, place in enumerate(piece.primal.differentiable) if inputs[place] not in reached]
 
 
-def _onto(node: Node, absent: dict[CustomCall, frozenset[int]]) -> list[Node]:
+def _onto(node: Node, absent: dict[Callable[..., Value], frozenset[int]]) -> list[Node]:
     """The operands to which a gradient of the node goes."""
     call = custom_call(node)
     if call is None:

@@ -19,7 +19,8 @@ from framefuse.driver.programs.backwards import Place
 from framefuse.errors import CompilerBug, Reason, Stop
 from framefuse.ir.builder import Shape
 from framefuse.ir.collector import collector_paused
-from framefuse.ir.custom_calls import Ran, custom_call
+from framefuse.ir.custom_calls import custom_call
+from framefuse.ir.custom_runs import Ran
 from framefuse.ir.derivative import Backward, Case, Halves, Holder, Piece, Saved
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from framefuse.ir.values import Value
+from framefuse.runtime.function import CompiledFunction
 
 if TYPE_CHECKING:
     from framefuse.explain.graphs import Graphs
@@ -79,3 +80,11 @@ def profile(function: Value, *args: Value, calls: int = 5, **kwargs: Value) -> P
     """
     table: Profile = importlib.import_module("framefuse.explain.profile").profile(function, args, kwargs, calls)
     return table
+
+
+def _shown(state: CompiledFunction) -> str:
+    explanation: Explanation = importlib.import_module("framefuse.explain.report").describe(state)
+    return explanation._repr_html_()
+
+
+CompiledFunction.shown = staticmethod(_shown)

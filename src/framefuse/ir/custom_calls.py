@@ -92,9 +92,6 @@ class _Hung(torch.autograd.Function):
         return (None, None, None, *(by_place.get(place) for place in range(len(ctx.operands))))
 
 
-Ran = tuple[CustomCall, frozenset[int]]  # a call, and the places of the arguments for which its backward gave None
-
-
 @dataclass(frozen=True, slots=True)
 class CustomBackward:
     """Calls the user's backward: takes (a gradient for each result, leaves of what ``ctx`` kept, sizes, dtype and

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from framefuse.ir.values import Value
 
-if TYPE_CHECKING:
-    from framefuse.ir.custom_calls import Ran
-
+# A call of a custom function (ir/custom_calls), and the places of the arguments for which its backward gave None.
+Ran = tuple[Callable[..., Value], frozenset[int]]
 Compiling = Callable[[Callable[..., Value]], Callable[..., Value]]
 
 

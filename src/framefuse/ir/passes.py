@@ -20,6 +20,16 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
+class UserPass(Pass):
+    """A pass of a user. With ``check`` what it gives is run beside what it got; ``version`` stands for what it does in
+    the keys of kept programs: with None nothing is kept.
+    """
+
+    check: bool = True
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """What is known of the values between passes: ``verify(value, name)`` raises CompilerBug for one that breaks a rule
     after the pass of that name, ``text(value, before)`` prints it and what became of the value ``before`` the pass,

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from framefuse.ir.registered import UserPass
+    from framefuse.ir.passes import UserPass
 
 # The graphs that users' passes change, in the order in which they are made of a call.
 STAGES = ("captured", "lowered", "joint", "forward", "backward")

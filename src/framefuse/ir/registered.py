@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 
 from framefuse.errors import CompilerBug, Stop, UserError, kind_of
 from framefuse.ir.graph import Graph
-from framefuse.ir.passes import Pass, Stage, Step, placed, run
+from framefuse.ir.passes import Pass, Stage, Step, UserPass, placed, run
 from framefuse.ir.passes_in_force import PASSES, WITHIN, passes_of
 from framefuse.ir.printer import graph_text
 from framefuse.ir.values import Value
@@ -18,16 +17,6 @@ from framefuse.ir.verify import verify
 
 Reference = Callable[[Graph], Callable[..., object]]
 MOVES = 8.0  # times how far results move with one rounding of what comes in: what two graphs may differ by
-
-
-@dataclass(frozen=True, slots=True)
-class UserPass(Pass):
-    """A pass of a user. With ``check`` what it gives is run beside what it got; ``version`` stands for what it does in
-    the keys of kept programs: with None nothing is kept.
-    """
-
-    check: bool = True
-    version: str | None = None
 
 
 def add(

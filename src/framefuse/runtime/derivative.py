@@ -10,7 +10,7 @@ import torch
 
 from framefuse import _native
 from framefuse.errors import Reason
-from framefuse.ir.custom_runs import RUN
+from framefuse.ir.custom_runs import RUN, Ran
 from framefuse.ir.plain import is_batched, plain
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
@@ -18,7 +18,6 @@ from framefuse.ir.values import Arguments, Keywords, Value
 from framefuse.runtime.recorded_call import Pending, Product
 
 if TYPE_CHECKING:
-    from framefuse.ir.custom_calls import Ran
     from framefuse.ir.derivative import Piece
 
 Verdict = tuple[tuple[int, ...], int, tuple[int, ...]]  # what to check, what is gone then, saved values to drop

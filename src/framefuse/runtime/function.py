@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import logging
 import math
 import os
@@ -14,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
 
@@ -76,6 +75,7 @@ class Compiler(Protocol):
         """Goes on at a point of the function; ``error`` was raised by the step before it."""
 
 
+Shown = Callable[["CompiledFunction"], str]
 LIVE: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
 listeners: list[Callable[[CompiledFunction, Product], None]] = []  # called with what was just compiled
 ended: list[Callable[[CompiledFunction], None]] = []  # called with what is about to die, still whole
@@ -94,6 +94,8 @@ class CompiledFunction:
     ``recorder`` is the thread that recorded last, ``recompile`` compiles something else in the same way. ``of_class``
     says that the class of ``owner`` gave ``function`` for its call; ``methods`` of it are compiled beside that.
     """
+
+    shown: ClassVar[Shown]  # what a notebook shows of it, as HTML: the room that explains stands above, and gives it
 
     function: Function
     owner: Value
@@ -129,9 +131,7 @@ class CompiledFunction:
 
     def _repr_html_(self) -> str:
         """What a notebook shows of it."""
-        explanation = importlib.import_module("framefuse.explain.report").describe(self)  # by name: it stands above
-        shown: str = explanation._repr_html_()
-        return shown
+        return type(self).shown(self)
 
     @property
     def line(self) -> Line | None:
