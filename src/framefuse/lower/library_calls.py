@@ -134,6 +134,7 @@ class LibraryCalls:
         single = all(len(meta.sizes) == 0 for meta in metas)
         if shapes is None:
             self._require_elements(call, single)
+            self._require_parts(call, paths)
         if shapes is None and single:
             shapes = [()] * len(metas)
         if shapes is None:
@@ -154,6 +155,15 @@ class LibraryCalls:
             elif lo.size(size) == 0 and call.grad_enabled and any(map(self.gradients.carries, operands)):
                 text = f"{call.name} of no elements may give no gradient at all"
                 raise Stop(reason("gradient", text, call.line))
+
+    def _require_parts(self, call: Call, paths: Sequence[tuple[int, ...]]) -> None:
+        """A call without a rule that gives a list among its results (histogramdd) may give one of another length where
+        its operands are larger: their sizes are held.
+        """
+        if any(len(path) > 1 for path in paths):
+            for value in refs((call.args, call.kwargs)):
+                for size in self.values.contents[value].shape:
+                    self.builder.fixed(size, "the number of its results")
 
     def probed_shapes(self, call: Call, metas: Sequence[TensorMeta]) -> tuple[Shape, ...] | None:
         """The shapes that the call gives, from runs of it without data at several sizes."""

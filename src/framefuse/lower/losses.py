@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from framefuse.ir.dtypes import FLOAT32, FLOAT64, INT64
+from framefuse.ir.dtypes import BOOL, FLOAT32, FLOAT64, INT8, INT64
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr
 from framefuse.ir.values import Value
@@ -337,7 +337,9 @@ def _unless(lo: Lowering, target: Node, number: int, loss: Node) -> Node:
 
 
 def _where(lo: Lowering, op: str, target: Node, number: int, loss: Node) -> Node:
-    """The loss where the target compares so with a number, else 0."""
+    """The loss where the target compares so with a number, else 0. A target of bools is of ones and zeros."""
+    if target.dtype is BOOL:
+        target = lo.cast(target, INT8)
     shape = lo.broadcast(target.shape, loss.shape)
     counted = lo.pointwise(op, target, lo.full(number, target.dtype, target.shape, target.device))
     zeros = lo.full(0.0, loss.dtype, shape, loss.device)

@@ -122,7 +122,7 @@ def conj(lo: Lowering, input: Node, *, out: Value = None) -> Node:
 
 @rule("abs", "absolute", "__abs__")
 def absolute(lo: Lowering, input: Node, *, out: Value = None) -> Node:
-    return input if input.dtype.kind == "uint" else lo.compute(abs, input)
+    return input if input.dtype.kind in ("bool", "uint") else lo.compute(abs, input)  # of bools: on a GPU alone
 
 
 @rule("sign")

@@ -85,6 +85,20 @@ def test_sizes_that_values_decide_run_as_compiled(name: str) -> None:
     assert dispatch.hits == 4 and dispatch.declines == 0
 
 
+def test_a_call_that_gives_a_list_gives_as_many_as_eager() -> None:
+    """The later sizes had the number of edges of the recorded ones."""
+
+    def f(x: Any) -> Any:
+        counts, edges = torch.histogramdd(x, 2)
+        return counts.sum(0), [edge * 2 for edge in edges]
+
+    fast = framefuse.compile(f)
+    for rows, columns in ((5, 3), (6, 3), (6, 4), (7, 4), (7, 2), (8, 3)):
+        x = torch.randn(rows, columns)
+        (counts, edges), (want, wanted) = fast(x), f(x)
+        assert torch.equal(counts, want) and len(edges) == len(wanted) and all(map(torch.equal, edges, wanted))
+
+
 def test_sizes_that_no_value_decides_are_known() -> None:
     """What two lists of functions said in two ways: sizes of neither depend on values."""
 
