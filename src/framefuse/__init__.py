@@ -35,6 +35,7 @@ else:
         graph_break,
         mark_dynamic,
         mark_static,
+        nonstrict_trace,
     )
     from framefuse.passes import register_pass, replace, rewritten
     from framefuse.testing import assert_compiles
@@ -63,6 +64,7 @@ __all__ = [
     "assume_constant_result",
     "mark_dynamic",
     "mark_static",
+    "nonstrict_trace",
     "assert_compiles",
     "is_compiling",
     "list_backends",

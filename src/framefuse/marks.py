@@ -17,6 +17,7 @@ from framefuse.runtime.switch import Switch
 
 __all__ = [
     "allow_in_graph", "assume_constant_result", "disable", "enable", "graph_break", "mark_dynamic", "mark_static",
+    "nonstrict_trace",
 ]  # fmt: skip
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -68,6 +69,23 @@ def allow_in_graph(function: F) -> F:
     """
     _recorder().keep_in_graph(_callable(function))
     return function
+
+
+def nonstrict_trace(function: F) -> F:
+    """Gives a function that calls ``function``, whose Python code runs as it is while a call is recorded and is not
+    looked into: what torch computes in it becomes part of the graph, and later calls run that alone.
+
+    For libraries that compute by torch behind much Python, as simulators do. What torch computes must follow from the
+    arguments (tensors, numbers and containers of them; numbers and sizes are constants of the code) and from what never
+    changes, and nothing else may have an effect; nothing checks that. Where the code looks at values of tensors, the
+    call runs as it is at each call. A decorator.
+
+    Raises:
+        UserError: ``function`` is not callable.
+    """
+    recorder = importlib.import_module("framefuse.capture.callables.operator_traces")
+    traced: F = recorder.trace_operators(_callable(function))
+    return traced
 
 
 def assume_constant_result(function: F) -> F:

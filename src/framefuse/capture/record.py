@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 import types
 from collections.abc import Iterator, Sequence
@@ -26,7 +27,7 @@ from framefuse.capture.program.breaks import Break
 from framefuse.capture.program.decoded import decode
 from framefuse.capture.program.frame import Frame, InterpretedGenerator, bind_locals
 from framefuse.capture.program.lookups import type_get
-from framefuse.capture.program.tracebacks import raised_at, users
+from framefuse.capture.program.tracebacks import is_ours, raised_at, users
 from framefuse.capture.recording.outcome import autograd_held, inputs_of, separate_tensors, versions_of
 from framefuse.capture.recording.recipe import Recipes
 from framefuse.capture.recording.recorder import Recorder
@@ -148,6 +149,9 @@ def _begun(function: types.FunctionType, slots: Sequence[Value]) -> Line:
         forward = type_get(type(slots[0]), "forward")
         if is_a(forward, types.FunctionType):
             return written_at(forward)
+    inner = inspect.unwrap(function)
+    if is_ours(function.__globals__) and is_a(inner, types.FunctionType):
+        return written_at(inner)
     return written_at(function)
 
 
@@ -285,6 +289,7 @@ class _Run:
         compiled code ran it.
         """
         recorder, machine = self.recorder, self.machine
+        machine.exits.note_library()
         why = reason(stop.code, stop.detail, recorder.line())
         closed = recorder.attempt(lambda: self._close(stop, why), None)
         if closed is None:  # the recording is dead, the frames are whole

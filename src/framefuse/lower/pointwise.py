@@ -98,7 +98,7 @@ def frac(lo: Lowering, input: Node, *, out: Value = None) -> Node:
     return lo.compute(lambda a: a - e.trunc(a), input)
 
 
-@rule("neg", "negative", "__neg__")
+@rule("neg", "negative", "__neg__", "aten._neg_view")
 def neg(lo: Lowering, input: Node, *, out: Value = None) -> Node:
     if input.dtype is BOOL:
         raise Unsupported("bool")
@@ -115,7 +115,7 @@ def real(lo: Lowering, input: Node) -> Node:
     return input
 
 
-@rule("conj", "conj_physical")
+@rule("conj", "conj_physical", "aten._conj")
 def conj(lo: Lowering, input: Node, *, out: Value = None) -> Node:
     return input
 

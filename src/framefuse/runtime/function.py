@@ -58,6 +58,12 @@ if TYPE_CHECKING:  # the rest of the stage is imported with the compiler
     from framefuse.runtime.derivative import Derivative
 
 
+class Points(Protocol):
+    """The points of a function, as the room that records has them."""
+
+    def leave_library(self, why: tuple[str, str]) -> bool: ...
+
+
 class Compiler(Protocol):
     """What records and compiles; the driver gives it. Compiled code is handed to :meth:`CompiledFunction.add`."""
 
@@ -109,7 +115,7 @@ class CompiledFunction:
     attempts: Attempts = field(default_factory=Attempts)
     recordings: Bound = field(init=False)
     weighing: Weighing = field(default_factory=Weighing)
-    points: object | None = None
+    points: Points | None = None
     resume_dispatches: list[ResumeDispatch] = field(default_factory=list)
     breaks: dict[Reason, int] = field(default_factory=dict)
     ended: Reason | None = None  # of the last recording, if the next one gets further
@@ -361,11 +367,15 @@ class CompiledFunction:
         self.reasons[reason("limit", fact, line, advice)] = 1
         logger.log(level, "%s: %s %s", line, fact, advice)
 
-    def _drop_hollow(self) -> None:
-        """Drops compiled code that computes nothing, which only leads from one break to the next: eager is faster."""
-        if self.products and all(product.stages.is_hollow for product in self.products):
+    def _drop_hollow(self) -> bool:
+        """Drops compiled code that computes nothing, which only leads from one break to the next: eager is faster.
+        Whether there is no other.
+        """
+        hollow = all(product.stages.is_hollow for product in self.products)
+        if hollow:
             for dispatch in (self.dispatch, *(place.dispatch for place in self.resume_dispatches)):
                 dispatch.clear()
+        return hollow
 
     def file(self, outcome: Outcome, start: ResumeDispatch | None = None) -> None:
         """Takes note of a recording that gave nothing."""
@@ -377,8 +387,10 @@ class CompiledFunction:
             self.streak.recorded = max(0.0, self.streak.recorded - 1)
             if not self.lessons.over():
                 return
+            if self._drop_hollow() and self.points is not None and self.points.leave_library(self.lessons.why()):
+                self.lessons = Lessons()
+                return
             self._say(self.lessons.told(), outcome.reason.line)
-            self._drop_hollow()
         self.reasons[outcome.reason] = self.reasons.get(outcome.reason, 0) + 1
         if outcome.exception is not None:  # the next call may return; one that raises again and again runs eagerly
             if start is None:

@@ -155,6 +155,10 @@ class Lessons:
         self.seconds += self.took
         return self.made > LESSONS and (self.made > MOST_LESSONS or self.seconds > LESSONS_SECONDS)
 
+    def why(self) -> tuple[str, str]:
+        """Why the call into a library is a step from now on, as a row of the stops catalogue and its detail."""
+        return "native-call", f"A library in which {self.made} recordings of {self.seconds:.1f} s ended early"
+
     def told(self) -> tuple[str, str]:
         """What is reached, and what to do about it."""
         fact = f"{self.made} recordings ended early and took {self.seconds:.1f} s, the limit: most calls run eagerly."

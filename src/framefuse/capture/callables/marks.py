@@ -7,13 +7,27 @@ from collections.abc import Callable
 import torch
 
 from framefuse.capture.facts.nested_numbers import strip
-from framefuse.capture.interp.machine import Machine
+from framefuse.capture.interp.machine import Machine, Special
 from framefuse.capture.interp.registry import marked
 from framefuse.capture.program.frame import Frame
+from framefuse.capture.program.markers import Outcome
 from framefuse.capture.recording import number_results
 from framefuse.capture.recording.call_names import kept_name
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords
+
+
+def mark(function: Function, call: Special) -> None:
+    """Registers what calls of a function do, of this object: others may have its code."""
+
+    def held_call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+        sources = machine.recorder.sources
+        source = sources.source_of(function)
+        if source is not None:
+            sources.fact(source, "is", function, id(function))
+        return call(machine, frame, args, kwargs)
+
+    marked(function, held_call)
 
 
 def keep_in_graph(function: Function) -> None:
@@ -29,7 +43,7 @@ def keep_in_graph(function: Function) -> None:
         with torch._C.DisableTorchFunction():  # the calls inside are the function's own business
             frame.stack.append(function(*strip(args), **strip(kwargs)))
 
-    marked(function, call)
+    mark(function, call)
 
 
 def take_as_constant(function: Function) -> None:
@@ -43,7 +57,7 @@ def take_as_constant(function: Function) -> None:
             machine.recorder.sources.root(value)
         frame.stack.append(value)
 
-    marked(function, call)
+    mark(function, call)
 
 
 def break_at(function: Callable[[], None]) -> None:
@@ -52,4 +66,4 @@ def break_at(function: Callable[[], None]) -> None:
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> None:
         machine.exits.opaque(frame, function, args, kwargs, None, "graph-break", function.__name__)
 
-    marked(function, call)
+    mark(function, call)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
+from collections.abc import Callable
 
 from framefuse.capture.facts.atoms import CONTAINERS
 from framefuse.capture.interp.machine import Machine
@@ -32,35 +33,50 @@ def _transform(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords
             _note_made(recorder, value, (*args, *kwargs.values()))
         frame.stack.append(value)
         return None
-    breakable = machine.exits.breakable()
-    outer = recorder.transformed
-    assert outer is None or isinstance(outer, Transformed), "there is one kind"
-    region = Transformed(recorder) if outer is None else outer
+    region = region_of(recorder)
     for value in (*args, *kwargs.values()):
         region.take(value)
         if isinstance(value, CONTAINERS):
             recorder.contents.guard_deep_contents(value)
     function, args, kwargs = _with_frames(machine, target, args, kwargs)
+    value = below(machine, frame, region, lambda: function(*args, **kwargs), "transform", target.__name__)
+    for part in value if type(value) is tuple else (value,):
+        if type(part) is types.FunctionType and recorder.alive and not recorder.sources.knows(part):
+            recorder.sources.note_made(part)
+    frame.stack.append(value)
+    return None
+
+
+def region_of(recorder: Recorder) -> Transformed:
+    """The region in which a call of native code runs whose operators are recorded: a new one, or that around it."""
+    outer = recorder.transformed
+    assert outer is None or isinstance(outer, Transformed), "there is one kind"
+    return Transformed(recorder) if outer is None else outer
+
+
+def below(
+    machine: Machine, frame: Frame, region: Transformed, call: Callable[[], Value], code: str, name: str
+) -> Value:
+    """What ``call`` gives, while the operators that torch runs in it become calls of the trace. Where that ends the
+    recording, the next one leaves the instruction to a step, for this reason.
+    """
+    recorder, breakable = machine.recorder, machine.exits.breakable()
+    outer, recorder.transformed = recorder.transformed, region
     machine.exits.sealed += 1
-    recorder.transformed = region
     try:
         if outer is not None:
-            value = function(*args, **kwargs)
+            value = call()
         else:
             with region:
-                value = function(*args, **kwargs)
+                value = call()
                 region.end(value)
     finally:
         recorder.transformed = outer
         machine.exits.sealed -= 1
-    for part in value if type(value) is tuple else (value,):
-        if type(part) is types.FunctionType and recorder.alive and not recorder.sources.knows(part):
-            recorder.sources.note_made(part)
     if breakable and not recorder.alive:  # the next recording leaves the whole call to torch
         inner = f" ({recorder.reason.code})" if recorder.reason is not None else ""
-        machine.exits.learn_step(frame, "transform", f"{target.__name__}{inner}")
-    frame.stack.append(value)
-    return None
+        machine.exits.learn_step(frame, code, f"{name}{inner}")
+    return value
 
 
 def _note_made(recorder: Recorder, value: Value, given: Arguments) -> None:

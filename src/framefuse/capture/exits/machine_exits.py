@@ -34,6 +34,7 @@ STEPS = frozenset(
 REPLACED = "the data of a tensor"  # what is read after it was written: a tensor that was given other data
 # Code that is a part of the line around it.
 WITHIN = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))
+NO_LIBRARY = (None, "torch")  # torch calls the forward of modules, which is the program's own
 
 
 class Exits:
@@ -232,6 +233,14 @@ class Exits:
             if called.generator is None and points.learn(caller.code.code, caller.step - 1, (code, detail)):
                 self.learnt = True
                 points.forget()
+                return
+
+    def note_library(self) -> None:
+        """A segment ends here: counts the outermost call by which the program went into an installed library."""
+        for caller, called in pairwise(self.frames):
+            if library_of(called.code.code) not in NO_LIBRARY:
+                if self.points is not None and called.generator is None and not is_installed(caller.code.code):
+                    self.points.entries[caller.code.code, caller.step - 1] += 1
                 return
 
     def learn_call(self, code: str, detail: str) -> None:

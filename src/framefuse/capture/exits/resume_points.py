@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from types import CodeType
@@ -92,6 +93,7 @@ class ResumePoints:
     replayed: bool = False
     waited: dict[CodeType, int] = field(default_factory=dict)
     cut_codes: dict[CodeType, tuple[int, Code]] = field(default_factory=dict)
+    entries: Counter[tuple[CodeType, int]] = field(default_factory=Counter)
 
     def find(self, taken: Taken, name: str, line: Line, why: Reason) -> ResumePoint:
         """The point for a state of the frames: a known one, else one with fewer fixed numbers than those alike.
@@ -134,6 +136,15 @@ class ResumePoints:
     def crowded(self, library: str) -> bool:
         """Whether so many steps were learnt in a library that the call into it had better be one."""
         return sum(len(steps) for code, steps in self.learnt.items() if library_of(code) == library) > CROWD
+
+    def leave_library(self, why: tuple[str, str]) -> bool:
+        """The call into a library within which most breaks were is a step from now on; False where they were few."""
+        for (code, at), count in self.entries.most_common(1):
+            self.entries.clear()
+            if count > CROWD and (self.learn(code, at, why) or self.learnt.get(code, {}).get(at) is not None):
+                self.forget()
+                return True
+        return False
 
     def forget(self) -> None:
         """Drops the points that no compiled code leads to."""

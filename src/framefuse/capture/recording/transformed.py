@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from framefuse.capture.facts.atoms import ATOMS, CONTAINERS
 from framefuse.capture.facts.nested_numbers import pin_nested, strip
@@ -159,13 +159,40 @@ class Transformed(TorchDispatchMode):
         recorder = self.recorder
         if id(tensor) in recorder.numbers or recorder.sources.source_of(tensor) is not None:
             return
-        if tensor.device.type != "cpu" or tensor.numel() > LARGEST_CONSTANT or special(tensor):
+        made = None
+        if tensor.device.type == "cpu" and special(tensor) is None:
+            made = self._written(tensor) if tensor.numel() <= LARGEST_CONSTANT else self._large(tensor)
+        if made is None:
             recorder.kill("native-call", "torch.tensor in a function transform")
             return
-        made = recorder.run(torch.tensor, "tensor", (tensor.tolist(),), {"dtype": tensor.dtype})
         number = recorder.number(made)
         if number is not None:
             self._note(tensor, number)
+
+    def _written(self, tensor: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.recorder.run(torch.tensor, "tensor", (tensor.tolist(),), {"dtype": tensor.dtype})
+        return made
+
+    def _large(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A constant that no program says: few numbers beside zeros, as the first state of a circuit is, or a copy."""
+        run = self.recorder.run
+        with _disable_current_modes():
+            kept = tensor.detach().clone(memory_format=torch.contiguous_format)
+            flat = kept.reshape(-1)
+            bits = flat.view(torch.uint8).reshape(len(flat), -1)  # as zeros may have a sign
+            places = bits.any(1).nonzero().reshape(-1)
+            values = flat[places]
+        shaped: torch.Tensor
+        if len(places) > LARGEST_CONSTANT:
+            self.recorder.sources.tie()
+            self.recorder.sources.root(kept)
+            shaped = run(torch.clone, "clone", (kept,), {})
+            return shaped
+        zeros = run(torch.zeros, "zeros", (tensor.numel(),), {"dtype": tensor.dtype})
+        if len(places):
+            zeros = run(torch.scatter, "scatter", (zeros, 0, self._written(places), self._written(values)), {})
+        shaped = run(torch.reshape, "reshape", (zeros, tuple(tensor.shape)), {})
+        return shaped
 
     # ---- the end -----------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 once, and recordings that only teach have a limit.
 """
 
+import pathlib
 import warnings
 from collections import OrderedDict
 from typing import Any
@@ -144,3 +145,48 @@ def test_code_that_only_leads_from_break_to_break_is_dropped_at_the_limit(works)
     state.file(Outcome(reason=why, learnt=True))
     assert bool(state.dispatch.entries) is works
     assert compiled(x) == f(x)
+
+
+LIBRARY = """
+import threading
+LOCK = threading.RLock()
+
+def gather(rows):
+    for row in rows:
+        LOCK.acquire()
+        LOCK.release()
+    try:
+        hash(rows.shape, 1)
+    except TypeError as error:
+        for row in rows:
+            LOCK.acquire()  # no break is possible while the error is handled
+            LOCK.release()
+    return rows.sin()
+"""
+
+
+def test_a_library_in_which_recordings_break_in_vain_is_a_step_and_what_is_around_it_compiled(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As recordings that give nothing cost many times what calls cost."""
+    monkeypatch.setattr(trace_limits, "LESSONS", 0)
+    monkeypatch.setattr(trace_limits, "LESSONS_SECONDS", 0.0)
+    file = tmp_path / "site-packages" / "gathering" / "__init__.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(LIBRARY)
+    library: dict[str, Any] = {"__name__": "gathering"}
+    exec(compile(LIBRARY, str(file), "exec"), library)
+
+    def f(x):
+        return library["gather"](x).exp() * 2
+
+    compiled, given = framefuse.compile(f), []
+    state = compiled_function(compiled)
+    for _ in range(5):
+        x, hits = torch.rand(4, 3), state.dispatch.hits
+        torch.testing.assert_close(compiled(x), f(x))
+        given.append(state.dispatch.hits > hits)
+    assert given == [False, False, True, True, True]
+    told = framefuse.explain(compiled)
+    assert [each.line.function for each in told.breaks] == [f.__qualname__], str(told)
+    assert "the limit" not in str(told)
