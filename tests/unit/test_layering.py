@@ -51,6 +51,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "behind": {"programs"},
         "ambient": set(),
         "own_backwards": set(),
+        "peeled": set(),
         "kernels": {"measuring", "few_forms", "tuning", "variants", "behind"},
         "tiers": {"behind", "kernels"},
         "programs": set(),
@@ -64,7 +65,9 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "ambient", "backward", "behind", "captured_passes", "examples", "faults", "fixed_inputs", "kernels",
             "known_digits", "position_limits", "programs",
         },
-        "tree": {"ambient", "behind", "own_backwards", "wiring", "faults", "passes", "programs", "calls", "tiers"},
+        "tree": {
+            "ambient", "behind", "own_backwards", "peeled", "wiring", "faults", "passes", "programs", "calls", "tiers",
+        },
         "patterns": {"passes", "tree"},
         "folders": {"programs", "calls", "winners"},
         "archive": {"folders", "programs", "calls"},

@@ -13,7 +13,7 @@ import torch
 
 from framefuse import _native
 from framefuse.capture.entry import Segment
-from framefuse.driver import behind, own_backwards
+from framefuse.driver import behind, own_backwards, peeled
 from framefuse.driver.ambient import as_recorded
 from framefuse.driver.calls import Call, call_of
 from framefuse.driver.faults import report_bug
@@ -130,6 +130,9 @@ class _Compiler:
         tree.begin()
         with collector_paused():
             return self.outcome(tree, resume(place, values, dynamic=state.options.dynamic, tree=tree))
+
+    def under_transform(self, state: CompiledFunction, args: Arguments, kwargs: Keywords) -> Value:
+        return peeled.call(state, args, kwargs)
 
     def tree(self, state: CompiledFunction) -> _Tree:
         return _Tree(self.passes, state)

@@ -123,8 +123,8 @@ class Explanation:
 
     ``timing`` is a text where a call was not timed;
     ``answer`` says what takes a call on the arguments that were given. ``methods`` are those of a module that are
-    compiled beside its own call. ``ended`` is where the last recording that gave nothing ended, if the next one gets
-    further.
+    compiled beside its own call, ``mapped`` what is compiled of it under ``torch.vmap``. ``ended`` is where the last
+    recording that gave nothing ended, if the next one gets further.
     """
 
     name: str
@@ -140,6 +140,7 @@ class Explanation:
     answer: str | None = None
     methods: tuple[str, ...] = ()
     ended: Reason | None = None
+    mapped: tuple[Explanation, ...] = ()
 
     @property
     def nothing(self) -> str:
@@ -162,7 +163,9 @@ class Explanation:
         return card(self)
 
     def __str__(self) -> str:
-        return "\n".join([*_head(self), *_guards(self), *_graphs(self), *_breaks(self), *_stops(self), *_compile(self)])
+        parts = (_head, _guards, _graphs, _breaks, _stops, _compile)
+        lines = [line for part in parts for line in part(self)]
+        return "\n".join([*lines, *(str(each) for each in self.mapped)])
 
 
 def explain(compiled: Value, args: Arguments, kwargs: Keywords, time: bool) -> Explanation:
@@ -199,6 +202,11 @@ def describe(state: CompiledFunction, timing: Timing | str | None = None) -> Exp
         timing=timing,
         methods=state.methods,
         ended=state.ended,
+        mapped=tuple(
+            replace(describe(each.below), name=f"{name} under torch.vmap", place=line.place if line is not None else "")
+            for each in state.mapped
+            if each.below is not None
+        ),
     )
 
 
@@ -317,6 +325,8 @@ def _head(e: Explanation) -> list[str]:
 
 
 def _guards(e: Explanation) -> list[str]:
+    if not e.graphs and e.mapped and not e.stops:
+        return []
     if not e.graphs:
         why = [f"             {e.ended.fact}"] if e.ended is not None and not e.stops else []
         return ["  nothing is compiled" + e.nothing, *why]

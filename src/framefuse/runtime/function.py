@@ -80,11 +80,24 @@ class Compiler(Protocol):
     ) -> Outcome:
         """Goes on at a point of the function; ``error`` was raised by the step before it."""
 
+    def under_transform(self, state: CompiledFunction, args: Arguments, kwargs: Keywords) -> Value:
+        """The value of a call inside of a function transform; Declined where it has to run as it is."""
+
 
 Shown = Callable[["CompiledFunction"], str]
 LIVE: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
 listeners: list[Callable[[CompiledFunction, Product], None]] = []  # called with what was just compiled
 ended: list[Callable[[CompiledFunction], None]] = []  # called with what is about to die, still whole
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A way in which transforms around a function map it, told by its ``key``, and what is compiled for that: None
+    where its calls run as they are.
+    """
+
+    key: object
+    below: CompiledFunction | None
 
 
 @dataclass(eq=False, repr=False)
@@ -126,6 +139,7 @@ class CompiledFunction:
     methods: tuple[str, ...] = ()
     pending: Pending | None = None
     together: bool = False
+    mapped: list[Mapped] = field(default_factory=list)
     looked_for: set[str] = field(default_factory=set)  # the kept calls of earlier processes that were looked at
     dispatch: _native.Dispatch = field(init=False)
 
@@ -187,6 +201,10 @@ class CompiledFunction:
         if self.of_class and type(self.owner).__call__ is not self.function:
             self.eager_calls += 1
             return type(self.owner).__call__(*args, **kwargs)
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            value = self.compiler.under_transform(self, args, kwargs)
+            if value is not _native.Declined:
+                return value
         first = not self.eager_calls and not self.products
         waits = self.attempts.waiting() and not self.options.fullgraph  # which raises each time
         vain = self.behind() or waits or not self.takes()
@@ -239,6 +257,9 @@ class CompiledFunction:
             pending.done.wait()
         for derivative in self.derivatives():
             derivative.settle()
+        for each in self.mapped:
+            if each.below is not None:
+                each.below.settle()
 
     def derivatives(self) -> list[Derivative]:
         """The places in autograd of all graphs."""
@@ -429,6 +450,7 @@ class CompiledFunction:
             for point in self.resume_dispatches:
                 point.dispatch.clear()
             self.resume_dispatches.clear()
+            self.mapped.clear()
             self.points = None
             self.breaks.clear()
             self.bound, self.recordings = self.new_bound(), self.new_recordings()

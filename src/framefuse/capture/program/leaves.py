@@ -50,6 +50,7 @@ INTERPRETED_OURS = (
     "framefuse.capture.program.special_methods",
     "framefuse.capture.callables.custom_functions",
     "framefuse.capture.callables.flexible_attention",
+    "framefuse.capture.callables.mapped_functions",
     "framefuse.capture.callables.operator_traces",
     "framefuse.capture.callables.scans",
     "framefuse.capture.callables.control_flow",
