@@ -122,6 +122,26 @@ def test_a_pass_that_raises_or_breaks_the_graph_is_named(handles):
             framefuse.compile(lambda x: torch.sin(x) + 1)(torch.randn(3))
 
 
+@pytest.mark.parametrize("stage", ["joint", "forward", "backward"])
+def test_a_pass_of_training_that_raises_is_named(handles, stage):
+    def broken(graph: Graph) -> Graph:
+        raise IndexError("here")
+
+    handles.append(framefuse.register_pass(stage, broken))
+    fast = framefuse.compile(lambda x: (x.sin() * 2).sum())
+    x = torch.randn(3, requires_grad=True)
+    if stage == "backward":  # that of the recorded call is eager's own
+        fast(x).backward()
+    for _ in range(2):
+        with pytest.raises(UserError, match="the pass 'broken' raised IndexError: here"):
+            fast(x).backward()
+    handles[-1].remove()
+    for _ in range(2):
+        x.grad = None
+        fast(x).backward()
+        torch.testing.assert_close(x.grad, 2 * x.detach().cos())
+
+
 @pytest.mark.parametrize(("check", "option"), [(True, False), (False, True)])
 def test_a_pass_that_changes_results_is_found_by_running_both_graphs(handles, check, option):
     handles.append(framefuse.register_pass("lowered", swapped("sin", "cos"), name="slip", check=check))

@@ -16,7 +16,7 @@ from framefuse.capture.recording.tensors import keys_of
 from framefuse.driver import behind
 from framefuse.driver.ambient import as_recorded
 from framefuse.driver.programs.backwards import Place
-from framefuse.errors import CompilerBug, Reason, Stop
+from framefuse.errors import CompilerBug, Reason, Stop, UserError
 from framefuse.ir.builder import Shape
 from framefuse.ir.collector import collector_paused
 from framefuse.ir.custom_calls import custom_call
@@ -214,6 +214,8 @@ class _Cases:
                 return self._compiled(values, again)
         except Stop as stop:
             return stop.reason
+        except UserError:  # a pass of the user's raised, or what it gave does not hold
+            raise
         except Exception as error:
             return self.report(error)
 
@@ -255,6 +257,8 @@ class _Cases:
             return self.stages(graph, case)
         except Stop as stop:
             return stop.reason
+        except UserError:
+            raise
         except Exception as error:
             if behind.PROCESS.ending:
                 raise behind.Ended from error
