@@ -1,10 +1,12 @@
 import itertools
+import subprocess
 import sys
 from collections.abc import Callable
 
 import pytest
 import torch
 
+import framefuse
 from framefuse import cache, cli, demo
 from framefuse.codegen.disk_cache import DiskCache
 
@@ -80,3 +82,25 @@ def test_a_report_that_cannot_be_written_is_told_before_the_script_runs(monkeypa
     assert cli.main(["run", "--report", str(tmp_path / "out.html"), str(script)]) == 2
     told = capsys.readouterr()
     assert told.out == "" and told.err.endswith("pip install jinja2\n")
+
+
+WITHOUT_TORCH = """
+import importlib.util, runpy, sys
+
+real = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: None if name == "torch" else real(name, package)
+sys.argv = ["framefuse", *sys.argv[1:]]
+runpy.run_module("framefuse", run_name="__main__")
+"""
+
+
+def test_without_torch_a_command_says_what_to_install():
+    def run(*arguments):
+        done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH, *arguments], capture_output=True, text=True)
+        assert "Traceback" not in done.stderr
+        return done
+
+    shown = run("--version")
+    assert shown.returncode == 0 and f"framefuse {framefuse.__version__} (without torch" in shown.stdout
+    refused = run("demo")
+    assert refused.returncode == 2 and "pip install torch" in refused.stderr and not refused.stdout

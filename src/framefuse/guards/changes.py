@@ -13,6 +13,7 @@ from framefuse.guards.instructions import is_dense, same_atom
 from framefuse.guards.source_nodes import MISSING
 from framefuse.ir.classes import is_by_content
 from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec, all_numbers, before_ones, extent, looked_at
+from framefuse.ir.numbers import Expr
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
@@ -41,7 +42,7 @@ def moving(known: Iterable[Assumptions], arguments: Sequence[Value]) -> frozense
     sources: set[Source] = set()
     values: dict[Source, Value] = {}
     lengths: dict[Source, set[Value]] = {}
-    held_to: dict[Source, set[Value]] = {}
+    held_to: dict[tuple[Source, Expr], set[Value]] = {}
     for assumptions in known:
         held = {fact.source for fact in assumptions.facts if fact.kind == "is" and not fact.source.is_argument}
         for fact in assumptions.facts:
@@ -63,26 +64,29 @@ def moving(known: Iterable[Assumptions], arguments: Sequence[Value]) -> frozense
                     sources.add(fact.source)
             elif fact.kind in EXTENTS:
                 lengths.setdefault(fact.source, set()).add(fact.value)
-        for source, value in _pinned(assumptions):
-            held_to.setdefault(source, set()).add(value)
+        for source, form, value in _pinned(assumptions):
+            held_to.setdefault((source, form), set()).add(value)
         sources.update(entry.source for entry in assumptions.inputs if _lies_otherwise(entry, arguments, values))
     sources.update(map(all_numbers, _moving_rows(sources, arguments, values)))
-    sources.update(looked_at(source) for source, met in held_to.items() if len(met) >= LENGTHS_OF_NUMBERS)
+    sources.update(looked_at(source) for (source, _), met in held_to.items() if len(met) >= LENGTHS_OF_NUMBERS)
     sources.update(extent(source) for source, met in lengths.items() if _grows(source, met, arguments, values))
     return frozenset(sources)
 
 
-def _pinned(assumptions: Assumptions) -> Iterator[tuple[Source, int]]:
-    """The ints that a trace takes as they are and whose values decided something all the same, with these."""
+def _pinned(assumptions: Assumptions) -> Iterator[tuple[Source, Expr, int]]:
+    """The ints that a trace takes as they are and whose values decided something all the same, with what was made of
+    them and its value.
+    """
     equal = [fact for fact in assumptions.relations if fact.op == "=="]
     if not equal:
         return
     places = {fact.value: fact.source for fact in assumptions.facts if fact.kind == "integer"}
     for relation in equal:
-        symbols, value = relation.left.symbols, relation.right.constant
+        left, value = relation.left, relation.right.constant
+        symbols = left.symbols
         source = places.get(next(iter(symbols))) if len(symbols) == 1 else None
         if source is not None and value is not None:
-            yield source, value
+            yield source, left, value
 
 
 def _moving_rows(sources: set[Source], arguments: Sequence[Value], values: dict[Source, Value]) -> set[Source]:

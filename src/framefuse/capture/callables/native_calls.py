@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 
 import torch
 
+from framefuse.capture.callables.constant_calls import call_decided, is_in_vain
 from framefuse.capture.callables.dict_views import copied, given, view
 from framefuse.capture.callables.library_warnings import overheard
 from framefuse.capture.callables.mutations import MUTATORS, insert_default, mutate
@@ -100,9 +101,12 @@ class Natives:
         stop = stop_of(recorder, target)
         self.refused = stop or "native-call"
         policy = policy_of(recorder, target, args, kwargs) if stop is None else None
-        hidden = policy is not None and self._unseen(target, args, kwargs)
+        hidden = policy not in (None, "decided") and self._unseen(target, args, kwargs)
         if hidden or (policy in ("pure", "new") and (runs_methods(target, args) or walks(self.machine, target, args))):
             policy = None
+        elif (policy == "decided" or _computes(policy, target)) and is_in_vain(recorder, (*args, *kwargs.values())):
+            if self.machine.exits.breakable():
+                policy, self.refused = None, "value"
         elif policy == "torch":
             stopped = TABLE[call_name(target)].stop or ("tensor-attribute" if makes_leaf(kwargs) else "")
             straight = frame if continuation is None and self.machine.exits.breakable() else None
@@ -206,6 +210,8 @@ class Natives:
         recorder = self.recorder
         if policy not in AGAIN:
             recorder.memory.lasting += 1
+        if policy == "decided":
+            return overheard(self.machine, target, lambda: call_decided(recorder, target, args, kwargs))
         if policy == "collective":
             return collectives.call(recorder, target, args, kwargs)
         if policy == "functional":
@@ -431,6 +437,14 @@ def _kept(target: Value, args: Arguments, kwargs: Keywords) -> tuple[Arguments, 
     if row.keeps is not None and not is_a(holder, set):
         place = row.keeps + (not is_a(target, BOUND_KINDS))
     return tuple([part if number == place else valued(part) for number, part in enumerate(args)]), kwargs
+
+
+def _computes(policy: Policy | None, target: Value) -> bool:
+    """Whether this is a function of C, as ``math.gcd``, that takes the values of its arguments alone."""
+    if policy != "pure" or type(target) is not types.BuiltinFunctionType:
+        return False
+    row = known_as(target)
+    return row.pure and not (row.keeps_numbers or row.keeps or row.iterates)
 
 
 def kind_hashable(target: Value) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import enum
 import math
 import operator
@@ -12,6 +13,7 @@ from collections.abc import Callable
 import torch
 
 from framefuse.capture.callables.unseen import PLAIN, compared, compares, hidden, moves, shown, walked
+from framefuse.capture.facts.library_values import Arithmetic
 from framefuse.capture.facts.nested_numbers import pin_nested, reads_values
 from framefuse.capture.facts.numbers import NUMBERS, TRACKED, bare, made_of, plain_kind, plain_number
 from framefuse.capture.facts.texts import Text
@@ -238,7 +240,10 @@ class Operations:
             contents.guard_deep_contents(left)
         if sources.knows(right):
             contents.guard_deep_contents(right)
-        if "numpy" in (kind.__module__, other.__module__):  # whose C code warns
+        if decimal.Decimal in (kind, other):
+            with Arithmetic(sources):
+                frame.stack.append(function(left, right))
+        elif "numpy" in (kind.__module__, other.__module__):  # whose C code warns
             if of_numbers(left, right):
                 heed_errors(sources, function, (left, right), {})
             with Hearing(self.recorder.tell):

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch.utils.hooks import BackwardHook
 
+from framefuse.capture.callables.constant_calls import is_decided
 from framefuse.capture.callables.mutations import MUTATORS
 from framefuse.capture.callables.random_calls import records_generator
 from framefuse.capture.facts.atoms import ATOMS
@@ -32,8 +33,11 @@ from framefuse.ir.values import Arguments, Keywords, Value
 
 # torch: a call of the trace, in which numbers stay run-time values; numbers: one that gives such. pure: looks at its
 # arguments, which are taken by value. new: keeps what it is given, in something that the call made. collective,
-# functional (one of those), wait, generator: calls of the trace that have an order of their own.
-Policy: TypeAlias = Literal["torch", "numbers", "pure", "new", "collective", "functional", "wait", "generator"]
+# functional (one of those), wait, generator: calls of the trace that have an order of their own. decided: of the
+# standard library, with arguments that are known by value.
+Policy: TypeAlias = Literal[
+    "torch", "numbers", "pure", "new", "decided", "collective", "functional", "wait", "generator"
+]
 # They look for the node of autograd that they hang a module's backward hooks on.
 HANGS_HOOKS = frozenset((BackwardHook.setup_input_hook, BackwardHook.setup_output_hook))
 GETTERS = (operator.itemgetter, operator.attrgetter)
@@ -64,6 +68,8 @@ def policy_of(recorder: Recorder, target: Value, args: Arguments, kwargs: Keywor
     """How a call of native code is recorded; None where it is an opaque step."""
     try:
         kind = type(target)
+        if is_decided(recorder, target, args, kwargs):
+            return "decided"
         if kind is types.FunctionType:
             return _of_python(recorder, target, args, kwargs)
         if kind in leaves.NATIVE_KINDS:

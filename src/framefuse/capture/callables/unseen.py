@@ -15,6 +15,7 @@ from framefuse.capture.callables.plain_methods import only_reads, underlying
 from framefuse.capture.facts.atoms import ATOMS, CONTAINERS, SETS
 from framefuse.capture.facts.code_like import CODE_LIKE
 from framefuse.capture.facts.hidden_state import refuse_hidden_state
+from framefuse.capture.facts.library_values import is_constant
 from framefuse.capture.facts.nested_numbers import pin_nested
 from framefuse.capture.facts.numbers import TRACKED, Float, Integer, bare, key_of, names_object
 from framefuse.capture.facts.settle import slots_of, tuple_like
@@ -63,6 +64,8 @@ def shown(machine: Machine, value: Value, depth: int = 0) -> None:
             shown(machine, part, depth + 1)
         for name in (name for shows, name in SHOWN_BESIDE.items() if is_a(value, shows)):
             shown(machine, sources.read(value, "getattr", name, getattr(value, name)), depth + 1)
+    elif is_constant(sources, value):
+        return
     elif not immutable(kind) and (sources.knows(value) or not is_a(value, BaseException)):
         if not _tells(machine, value, depth):
             machine.recorder.kill("native-call", f"The text of a {kind.__name__}")
@@ -106,6 +109,8 @@ def hidden(machine: Machine, value: Value, *names: str) -> None:
     interpreted: it reads what no fact describes, as those of a weak dict do.
     """
     if not machine.recorder.sources.knows(value) or is_a(value, (torch.Tensor, *CODE_LIKE)):
+        return
+    if is_constant(machine.recorder.sources, value):
         return
     for name in names:
         method = type_get(type(value), name)

@@ -26,6 +26,23 @@ DESCRIBED = frozenset(
     )
 )
 
+# The standard library's classes whose objects never change: what they are is told by what they were made of. By name,
+# as not all are imported in each process.
+LASTING = frozenset(
+    [("datetime", name) for name in ("date", "datetime", "time", "timedelta", "timezone")]
+    + [("pathlib", f"{kind}Path") for kind in ("PurePosix", "PureWindows", "Posix", "Windows", "Pure")]
+    + [("decimal", "Decimal"), ("fractions", "Fraction"), ("uuid", "UUID"), ("_struct", "Struct")]
+)
+
+
+def is_lasting(value: Value) -> bool:
+    """Whether an object of the standard library never changes, and asks no code of the program."""
+    kind = type(value)
+    if (kind.__module__.partition(".")[0], kind.__qualname__) not in LASTING:
+        return False
+    zone: type = type(getattr(value, "tzinfo", None))
+    return zone is type(None) or zone.__module__ == "datetime"
+
 
 def refuse_hidden_state(sources: Sources, value: Value) -> None:
     """Native code is about to look into ``value``: ends the recording if that is state which no fact describes."""
@@ -33,9 +50,9 @@ def refuse_hidden_state(sources: Sources, value: Value) -> None:
         kind = type(value)
         if not sources.knows(value) or not sources.host.alive or not has_hidden_state(kind):
             return
-        if is_a(value, STATELESS) or _is_native_enum(kind):
+        if is_a(value, STATELESS) or _is_native_enum(kind) or _is_sequence(kind):
             return
-        if (is_numpy_number(value) or is_of_atoms(kind)) and sources.is_fixed_number(value):
+        if (is_numpy_number(value) or is_of_atoms(kind) or is_lasting(value)) and sources.is_fixed_number(value):
             return
         sources.host.kill("argument", f"the state of a {type(value).__name__}")
     except Exception as fault:
@@ -45,6 +62,12 @@ def refuse_hidden_state(sources: Sources, value: Value) -> None:
 def _is_native_enum(kind: type) -> bool:
     """Whether it is an enumeration that pybind11 made, as torch's SDPBackend: its objects never change."""
     return type(kind).__name__ == "pybind11_type" and "__entries" in vars(kind)
+
+
+def _is_sequence(kind: type) -> bool:
+    """Whether it is a named sequence of C code, all of which is its elements, as ``sys.version_info``."""
+    fields: int | None = getattr(kind, "n_fields", None)
+    return issubclass(kind, tuple) and fields is not None and fields == getattr(kind, "n_sequence_fields", None)
 
 
 def _has_hidden_state(kind: type) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import gc
 import sys
 from collections.abc import Callable
 
@@ -43,6 +44,7 @@ CALM = Question(lambda: sys.exc_info()[1] is None)
 QUESTIONS: dict[Value, Question] = {
     ask: Question(ask)
     for ask in (
+        sys.getrecursionlimit, gc.isenabled,
         torch.get_num_threads, torch.get_num_interop_threads, torch.get_float32_matmul_precision,
         torch.is_deterministic_algorithms_warn_only_enabled, torch.get_deterministic_debug_mode,
         torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled,

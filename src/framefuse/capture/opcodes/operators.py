@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import functools
 import operator
 from collections import deque
@@ -12,6 +13,7 @@ from framefuse.capture.callables.mutations import mutate
 from framefuse.capture.callables.unseen import HASHING, compared, hidden, key_in, lacks
 from framefuse.capture.facts.atoms import ATOMS
 from framefuse.capture.facts.hidden_state import refuse_hidden_state
+from framefuse.capture.facts.library_values import Arithmetic
 from framefuse.capture.facts.nested_numbers import pin_nested, reads_values, sought
 from framefuse.capture.facts.numbers import NUMBERS, TRACKED, applied, bare, is_nan
 from framefuse.capture.facts.texts import Text
@@ -219,6 +221,11 @@ def _unary(name: str, function: Function) -> Value:
             if method is not None:
                 return machine.calls.call(frame, method, (value,), {})
             refuse_hidden_state(machine.recorder.sources, value)
+            if type(value) is decimal.Decimal:
+                with Arithmetic(machine.recorder.sources):
+                    value = function(value)
+                frame.stack.append(value)
+                return None
         frame.stack.append(function(value))
         return None
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import string
+import struct
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
@@ -13,6 +15,7 @@ import torch
 
 from framefuse.capture.facts.atoms import ATOMS, is_key
 from framefuse.capture.facts.code_like import CODE_LIKE
+from framefuse.capture.facts.library_values import DIGESTS, OWN, VALUES
 from framefuse.capture.facts.numbers import TRACKED, form_of, is_nan, key_of
 from framefuse.capture.facts.settle import cell_contents, slots_of
 from framefuse.capture.program.bound import BOUND_KINDS, bind, is_bound, taken_apart
@@ -33,6 +36,7 @@ from framefuse.ir.containers import elements, entries
 from framefuse.ir.facts import Source
 from framefuse.ir.numpy_numbers import is_numpy_number
 from framefuse.ir.own_class import is_a
+from framefuse.ir.remade import copied, remade
 from framefuse.ir.trace import Build, Ref
 from framefuse.ir.values import Value
 
@@ -208,6 +212,15 @@ class Recipes:
         known = all(not self.recorder.sources.is_made(part) for part in parts)
         return known and all(self._says_types(part) for part in parts if type(part).__module__ == "typing")
 
+    def _of_library(self, value: Value, number: int) -> object:
+        """An object of the standard library in the state in which it leaves the call."""
+        if type(value) in DIGESTS:
+            return Build("call", copied, (Build("const", value.copy()),), None, number)
+        if type(value) is struct.Struct:
+            return Build("call", struct.Struct, (value.format,), None, number)
+        make, args, *state = value.__reduce_ex__(2)
+        return Build("call", remade, self._all((make, args, state[0] if state else None)), None, number)
+
     def _token(self, value: Value, number: int) -> object:
         """What a context variable gives that is set: to make it is to set the variable."""
         setting = self.recorder.sources.setting(value)
@@ -332,6 +345,7 @@ MAKERS: dict[type, Callable[[Recipes, Value, int], object]] = {
     FrameView: Recipes._frame,
     functools.partial: Recipes._partial,
     contextvars.Token: Recipes._token,
+    **dict.fromkeys((VALUES | OWN) - {string.Template}, Recipes._of_library),
 }
 GROUPS: tuple[type, ...] = (torch.distributed.ProcessGroup,) if torch.distributed.is_available() else ()
 
