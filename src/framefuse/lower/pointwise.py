@@ -206,6 +206,8 @@ def logit(lo: Lowering, input: Node, eps: Value = None, *, out: Value = None) ->
     dtype = to_float(input.dtype, lo.default)
     if not isinstance(eps, (int, float, type(None))):
         raise Unsupported("a run-time eps")
+    if eps is not None and eps < 0:  # which torch takes for none
+        eps = None
 
     def formula(given: Element) -> Element:
         a = given
