@@ -36,7 +36,7 @@ class Indices:
     def __init__(self, b: Builder, kernel: Kernel) -> None:
         self.b = b
         self.symbols: dict[Symbol, Tile] = {}
-        self.positive = _never_negative(kernel)
+        self.positive = never_negative(kernel)
         self.steady: Steady | None = None
 
     def index(self, value: Expr) -> Tile:
@@ -97,10 +97,10 @@ class Indices:
         return Tile(self.b.named(text, "k0"), INT64, frozenset((steady.place,)))
 
     def never_negative(self, value: Expr) -> bool:
-        return _is_never_negative(value, self.positive)
+        return is_never_negative(value, self.positive)
 
 
-def _never_negative(kernel: Kernel) -> set[Symbol]:
+def never_negative(kernel: Kernel) -> set[Symbol]:
     """Axes, the factors of extents and divisors, and positions computed from them."""
     symbols: set[Symbol] = set()
     for statement in statements(kernel.body):
@@ -111,7 +111,7 @@ def _never_negative(kernel: Kernel) -> set[Symbol]:
         _divisors(index, symbols)
     for statement in statements(kernel.body):
         if isinstance(statement, Let) and isinstance(statement.value, Index):
-            if _is_never_negative(statement.value.index, symbols):
+            if is_never_negative(statement.value.index, symbols):
                 symbols.add(Symbol(statement.name))
     return symbols
 
@@ -133,7 +133,7 @@ def _divisors(value: Expr, symbols: set[Symbol]) -> None:
                 _divisors(atom.right, symbols)  # type: ignore[attr-defined]
 
 
-def _is_never_negative(value: Expr, positive: set[Symbol]) -> bool:
+def is_never_negative(value: Expr, positive: set[Symbol]) -> bool:
     return all(factor >= 0 and all(_atom_positive(atom, positive) for atom in atoms) for atoms, factor in value.terms)
 
 
@@ -144,9 +144,9 @@ def _atom_positive(atom: Atom, positive: set[Symbol]) -> bool:
         case Modulo():
             return True
         case Floordiv(left, _):
-            return _is_never_negative(left, positive)
+            return is_never_negative(left, positive)
         case Minimum(left, right):
-            return _is_never_negative(left, positive) and _is_never_negative(right, positive)
+            return is_never_negative(left, positive) and is_never_negative(right, positive)
         case Maximum(left, right):
-            return _is_never_negative(left, positive) or _is_never_negative(right, positive)
+            return is_never_negative(left, positive) or is_never_negative(right, positive)
     return False

@@ -6,13 +6,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from framefuse.codegen.triton.estimates import estimate
+from framefuse.codegen.triton.indices import is_never_negative, never_negative
 from framefuse.ir.dtypes import INT32, INT64
 from framefuse.ir.loops import Apply, Const, Index, Kernel, Let, Local, Loop, Scalar, Value
 from framefuse.ir.loops.walk import positions, statements
 from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Symbol, expr, maximum
 
-# The last block of a loop reaches beyond its end.
-LIMIT = 2**31 - 2**20
+# The last block of a loop reaches beyond its end: what the lanes there compute may wrap, since nothing is read or
+# written by them, but not their places, which tell that they are there.
+BEYOND = 2**20
+LIMIT = 2**31 - BEYOND
 NARROW = (INT32, INT64)
 
 
@@ -35,19 +38,22 @@ def width(kernel: Kernel, hints: Mapping[Symbol, int], guarded: bool) -> Width:
     time (H200).
     """
     below = frozenset(n.symbol for n in kernel.numbers if not n.real and hints.get(n.symbol, 0) < 0)
-    made: dict[frozenset[Symbol], tuple[Width, bool]] = kernel.known.setdefault("widths", {})
-    if below not in made:
-        made[below] = _narrow(kernel, below)
-    narrow, holds = made[below]
-    wide = not holds or (narrow.limits and not guarded)
-    if wide or any(not 0 <= estimate(limit, hints) < LIMIT for limit in narrow.limits):
-        return Width("tl.int64", (), narrow.numbers)
-    return narrow
+    for exact in (False, True):
+        made: dict[frozenset[Symbol], tuple[Width, bool]] = kernel.known.setdefault(f"widths {exact}", {})
+        if below not in made:
+            made[below] = _narrow(kernel, below, exact)
+        narrow, holds = made[below]
+        if holds and (guarded or not narrow.limits) and all(0 <= estimate(n, hints) < LIMIT for n in narrow.limits):
+            return narrow
+    return Width("tl.int64", (), narrow.numbers)
 
 
-def _narrow(kernel: Kernel, below: frozenset[Symbol]) -> tuple[Width, bool]:
-    """The narrow width of a kernel whose numbers ``below`` 0 are these, and whether what is constant allows it."""
-    bounds = _Bounds(kernel, below)
+def _narrow(kernel: Kernel, below: frozenset[Symbol], exact: bool) -> tuple[Width, bool]:
+    """The narrow width of a kernel whose numbers ``below`` 0 are these, and whether what is constant allows it. Where
+    positions come near the limit (a sum over the middle of 128 x 4096 x 4095) they are bounded by the last of each
+    loop, ``exact``: this has more to it than its length, and most kernels do not need it.
+    """
+    bounds = _Bounds(kernel, below, exact)
     limits = list(dict.fromkeys(bounds.all()))
     limits += [bounds.size(n.symbol) for n in kernel.numbers if not n.real and n.symbol in bounds.used]
     known = [limit.constant for limit in limits if limit.constant is not None]
@@ -87,11 +93,13 @@ def _uncast(value: Value, lets: Mapping[str, Value]) -> Value:
 class _Bounds:
     """Upper bounds of the sizes of expressions of a kernel over its numbers, which are taken to have the signs that
     they were recorded with: where padding begins lies before a tensor. ``parts`` are those of what divisions and
-    extremes are made from.
+    extremes are made from. They are by the lengths of loops, or ``exact``, by what comes last in them.
     """
 
-    def __init__(self, kernel: Kernel, below: frozenset[Symbol]) -> None:
-        self.kernel, self.below = kernel, below
+    def __init__(self, kernel: Kernel, below: frozenset[Symbol], exact: bool) -> None:
+        self.kernel, self.below, self.exact = kernel, below, exact
+        self.positive = never_negative(kernel) - below if exact else set()
+        self.lengths: dict[Expr, None] = {}
         self.numbers = {number.symbol for number in kernel.numbers if not number.real}
         self.used: set[Symbol] = set()
         self.known: dict[Symbol, Expr] = {}
@@ -101,6 +109,8 @@ class _Bounds:
         for statement in statements(kernel.body):
             if isinstance(statement, Loop):
                 bound = self.bound(statement.extent)
+                self.lengths[bound] = None
+                bound = bound - 1 if exact else bound
                 self.known[statement.axis] = maximum(self.known.get(statement.axis, bound), bound)
             elif isinstance(statement, Let) and isinstance(statement.value, Index):
                 self.known[Symbol(statement.name)] = self.bound(statement.value.index)
@@ -113,8 +123,11 @@ class _Bounds:
 
     def all(self) -> Iterator[Expr]:
         for index in dict.fromkeys(positions(self.kernel.body)):
-            yield self.bound(index)
-        yield from self.parts
+            bound = self.bound(index)
+            yield maximum(bound - BEYOND, 0) if self.exact else bound
+        for part in self.parts:
+            yield maximum(part, 0) if self.exact else part
+        yield from self.lengths if self.exact else ()
 
     def size(self, number: Symbol) -> Expr:
         """A number without its sign."""
@@ -142,11 +155,15 @@ class _Bounds:
         self.parts += (left, right)
         match atom:
             case Floordiv(_, divisor) if divisor.constant or divisor.symbols <= self.numbers:
-                return left // maximum(divisor, 1) + 1
+                return left // maximum(divisor, 1) + (0 if self._counts(atom) else 1)
             case Modulo():
-                return right
+                return right - 1 if self._counts(atom) else right
             case Minimum():
                 return left if left.constant is not None else right
             case Maximum():
                 return maximum(left, right)
         return left
+
+    def _counts(self, atom: Floordiv | Modulo) -> bool:
+        """Whether what is divided, and by what, are known to be at least 0, where it matters."""
+        return self.exact and all(is_never_negative(part, self.positive) for part in (atom.left, atom.right))

@@ -27,12 +27,13 @@ from framefuse.codegen.triton.emitter import emit
 from framefuse.codegen.triton.pointwise import NEAR, OWN
 from framefuse.codegen.triton.stages import run
 from framefuse.codegen.triton.target import REFERENCE
+from framefuse.codegen.triton.widths import LIMIT
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.fuse import fuse
 from framefuse.ir.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, INT64
 from framefuse.ir.loops import Buffer, Check, Load, Loop, LoopKind, Scratch, Store
 from framefuse.ir.loops.key import with_lines
-from framefuse.ir.numbers import expr
+from framefuse.ir.numbers import Symbol, expr
 from framefuse.ir.ops import TABLE
 from framefuse.ir.schedule import RunKernel
 from framefuse.ir.source import Line
@@ -464,6 +465,42 @@ def test_positions_are_narrow_only_where_they_surely_fit():
     values = {k.ROWS: 40000, k.COLS: 60000}
     assert max(limit.evaluate(values) for limit in guarded.limits) >= 40000 * 60000
     assert emit(k.softmax(), Specialisation(values, guarded=True)).width.integer == "tl.int64"
+
+
+@pytest.mark.parametrize(
+    ("dim", "fits", "beyond"),
+    [
+        (1, (128, 4096, 4095), (129, 4096, 4096)),
+        (2, (1, 32768, 65535), (1, 32768, 65537)),
+        (1, (2, 3, 5), (3, 65536, 65536)),
+    ],
+)
+def test_positions_are_narrow_up_to_the_last_element_that_they_reach(dim, fits, beyond):
+    """Few elements less than 2 ** 31 lie in 128 x 4096 x 4095."""
+
+    def made(sizes, guarded=True):
+        b = Builder(s0=sizes[0], s1=sizes[1], s2=sizes[2])
+        total = b.reduce("sum", b.input((S0, S1, S2), FLOAT32), dim)
+        schedule = fuse(b.graph(total), targets=lambda device: GPU)
+        item = next(item for item in schedule.items if isinstance(item, RunKernel))
+        known = {n.symbol: v.evaluate(b.hints) for n, v in zip(item.kernel.numbers, item.numbers, strict=True)}
+        return item, module.module_of(item.kernel, Specialisation(known, guarded=guarded)).width
+
+    item, narrow = made(fits)
+    assert narrow.integer == "tl.int32" and made(fits, False)[1].integer == "tl.int64"
+    assert made(beyond)[1].integer == "tl.int64"
+
+    def holds(*sizes):
+        values = {Symbol(f"s{place}"): size for place, size in enumerate(sizes)}
+        known = {n.symbol: v.evaluate(values) for n, v in zip(item.kernel.numbers, item.numbers, strict=True)}
+        return all(0 <= limit.evaluate(known) < LIMIT for limit in narrow.limits)
+
+    assert holds(*fits) and not holds(*beyond)
+    assert all(
+        holds(*(size if place != which else few for place, size in enumerate(fits)))
+        for which in range(3)
+        for few in (0, 1)
+    )
 
 
 def test_a_module_says_what_it_computes(golden):
