@@ -156,6 +156,13 @@ GPU_ALONG = 16
 SHORT_RUN = 64, 64
 RUNS = 8  # and how many times their number of points must lie across: chosen, so that what is left to reduce is small
 COLUMN = 1024  # rows up to which a column that is walked more than once stays in the cache
+# Columns from which on a GPU's kernel takes whole those of a softmax that are longer, in one sweep for the largest and
+# the sum and one for the results. H100, float32, three kernels and one: softmax of 64 x 2048 x 1023 over the middle
+# 1.25 ms and 0.86, 64 x 1536 x 1024 0.74 and 0.51 (bfloat16 64 x 2048 x 1024 0.41 and 0.35), 16 x 8192 x 1024 0.99 and
+# 0.72, log_softmax of 4096 x 65536 1.46 and 1.13; of fewer, 8 x 4096 x 1024 0.28 and 0.28, 2 x 20000 x 5000 1.48 and
+# 1.51, 32 x 2048 x 128 0.08 and 0.13. What sums and squares alone does not gain: standardised 64 x 2048 x 1023 0.67 and
+# 0.91, 4096 x 65536 1.14 and 1.16, divided by the sum 64 x 3000 x 1000 0.86 and 0.96.
+GPU_SOFTMAX_COLUMNS = 16384
 
 # ---- grouping: products and what is done with them. Chosen.
 PRODUCT_LEAST = 16  # rows, columns and terms of a product that may be a kernel of ours

@@ -10,6 +10,8 @@ from framefuse.fuse.addressing.layout import Order, estimate
 from framefuse.fuse.addressing.ranges import ONE, ZERO, address, dense_axes, row_major
 from framefuse.fuse.addressing.strided import Strides
 from framefuse.fuse.grouping.cells import Cell, Group, reduced_axes
+from framefuse.fuse.grouping.memory_runs import run_of
+from framefuse.fuse.grouping.softmax_columns import is_of_softmax_columns
 from framefuse.ir import costs
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol, product
@@ -50,11 +52,12 @@ def may_join_reduction(
     if reads_twice and tiles and is_inner(cell.node, orders):
         if reads_across(source, orders, reduced_axes(cell.node).__contains__, parts=True):
             return False
-    if reads_twice and tiles:
+    columns = reads_twice and tiles and is_of_softmax_columns(group, cell, strides_of)
+    if reads_twice and tiles and not columns:
         if any(lies_apart(group, root, domain - rows, strides_of) for root in group.roots.values()):
             return False
     if reads_twice and not is_inner(cell.node, orders):
-        return count <= costs.COLUMN * max(1, group.size_hint(rows))
+        return columns or count <= costs.COLUMN * max(1, group.size_hint(rows))
     return True
 
 
@@ -95,17 +98,7 @@ def lies_apart(
     length = math.prod(sizes.values())
     if length <= costs.COLUMN or not any(position.symbols & inner for position in cell.index):
         return False
-    return _run_of(address(cell.index, strides_of(cell.node)), sizes, group.hints) < costs.GPU_ALONG
-
-
-def _run_of(where: Expr, axes: Mapping[Symbol, int], hints: Mapping[Symbol, int]) -> int:
-    """How many points of ``axes``, of these sizes, are neighbours at an address."""
-    steps = {axis: step for axis in axes if (step := where.coefficient(axis)) is not None and axes[axis] > 1}
-    left, run = {axis: estimate(step, hints) for axis, step in steps.items()}, 1
-    while next_ := next((axis for axis, step in left.items() if step == run), None):
-        run *= axes[next_]
-        del left[next_]
-    return run
+    return run_of(address(cell.index, strides_of(cell.node)), sizes, group.hints) < costs.GPU_ALONG
 
 
 def _of_other_loops(group: Group, cell: Cell) -> int:

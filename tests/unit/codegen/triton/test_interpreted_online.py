@@ -12,6 +12,7 @@ from tests.unit.fuse.graphs import check, kernels
 from framefuse.codegen.specialisation import Specialisation
 from framefuse.codegen.triton import blocks
 from framefuse.codegen.triton.emitter import emit
+from framefuse.ir import costs
 from framefuse.ir.dtypes import BFLOAT16, FLOAT32, FLOAT64
 
 
@@ -73,6 +74,29 @@ def test_one_sweep_finds_the_largest_and_the_sum(columns, function, dtype):
     assert "device.rescaled" in text and text.count("for ") == (2 if function is softmax else 1)
     check(graph, schedule, special(columns, dtype.torch))
     check(graph, schedule, torch.full((7, columns), -80.0, dtype=dtype.torch))
+
+
+def across(function):
+    """The same of columns, which lie across memory."""
+
+    def turned(b, x):
+        result = function(b, b.permute(x, 1, 0))
+        return b.permute(result, 1, 0) if len(result.shape) == 2 else result
+
+    return turned
+
+
+@pytest.mark.parametrize("rows", [65, 97])
+@pytest.mark.parametrize("function", [softmax, logsumexp])
+def test_one_sweep_finds_them_in_long_columns(rows, function, monkeypatch):
+    for name, value in (("COLUMN", 32), ("GPU_SOFTMAX_COLUMNS", 64), ("GPU_LANES", 64), ("GPU_FEW_ROWS", (1, 1))):
+        monkeypatch.setattr(costs, name, value)
+    graph, schedule = fused(across(function), ((rows, 70), FLOAT32))
+    text = text_of(schedule)
+    assert "device.rescaled" in text and text.count("for ") == (2 if function is softmax else 1)
+    values = torch.randn(rows, 70)
+    values[:, :7] = special(rows).T
+    check(graph, schedule, values)
 
 
 def test_of_16_bit_floats(monkeypatch):
