@@ -215,6 +215,19 @@ def test_sizes_that_are_no_multiples_are_the_librarys():
         torch.testing.assert_close(recomputed(x), F.interpolate(x, size=side // 2), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("scale", [1.5, 0.5, 0.625, (0.75, 3.0), 1.3, 1 / 3])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic", "nearest", "nearest-exact"])
+def test_sizes_of_fractional_scales_are_eagers(scale, mode):
+    fast = framefuse.compile(lambda x: F.interpolate(x + 1, scale_factor=scale, mode=mode) * 2)
+    for sides in ((4, 6), (4, 6), (5, 7), (9, 3), (4, 3), (17, 31)):
+        x = torch.randn(2, 3, *sides)
+        torch.testing.assert_close(fast(x), F.interpolate(x + 1, scale_factor=scale, mode=mode) * 2)
+    with pytest.raises(RuntimeError, match="greater than 0|positive|should be"):
+        F.interpolate(torch.randn(2, 3, 0, 2), scale_factor=scale, mode=mode)
+    with pytest.raises(RuntimeError, match="greater than 0|positive|should be"):
+        fast(torch.randn(2, 3, 0, 2))
+
+
 def test_what_lies_beside_a_point_is_weighed_without_checks(monkeypatch):
     monkeypatch.setattr(interpolation, "BETWEEN", {})
     programs = [
@@ -224,6 +237,13 @@ def test_what_lies_beside_a_point_is_weighed_without_checks(monkeypatch):
         (lambda x: F.interpolate(x, size=(5, 3, 4), mode="trilinear"), (2, 3, 5, 4, 2), (1, 2, 3, 6, 3)),
         (lambda x: F.interpolate(x, size=(9, 3), mode="bicubic"), (2, 3, 5, 4), (1, 2, 8, 6)),
         (lambda x: F.interpolate(x, scale_factor=3, mode="bicubic", align_corners=True), (2, 3, 5, 4), (1, 2, 3, 6)),
+        (lambda x: F.interpolate(x, scale_factor=1.5, mode="bicubic"), (2, 3, 5, 4), (1, 2, 7, 6), (2, 1, 2, 3)),
+        (lambda x: F.interpolate(x, scale_factor=(0.5, 2.25), mode="bilinear"), (2, 3, 5, 4), (1, 2, 7, 6)),
+        (lambda x: F.interpolate(x, scale_factor=0.75, mode="bilinear", align_corners=True), (2, 3, 5, 4), (1, 2, 9, 6)),
+        (
+            lambda x: F.interpolate(x, scale_factor=0.5, mode="bilinear", recompute_scale_factor=True),
+            (2, 3, 5, 4), (1, 2, 7, 9),
+        ),
     ]
     for program, *shapes in programs:
         fast = framefuse.compile(program)
