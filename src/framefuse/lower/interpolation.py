@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from framefuse.ir import costs
 from framefuse.ir.builder import ONE, Shape
 from framefuse.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64
 from framefuse.ir.graph import Node
@@ -23,7 +24,6 @@ SCALES, MOST, LONGEST = (1, 2, 3, 4, 5, 6, 7, 8), 64, 1 << 18
 # Every how many elements one is taken: by scales that are powers of two their reciprocals are exact. On a CPU half of
 # both sides takes 1.4 to 25 times the library's speed.
 STEPS = (1, 2, 4, 8)
-FRACTIONS = 64  # into how many parts a scale may divide an element: of powers of two floats round nothing
 BETWEEN = {"cpu": False}  # devices on which kernels weigh what lies beside a point
 
 
@@ -208,7 +208,7 @@ def _area(lo: Lowering, input: Node, size: Value, scale_factor: Value) -> Lowere
 def _scaled(size: Expr, scale: float) -> Expr:
     """A size times a fraction that floats have exactly, as eager rounds it down."""
     above, below = scale.as_integer_ratio()
-    if below > FRACTIONS:
+    if below > costs.FRACTIONS:
         raise Unsupported("a fractional scale")
     return size * above // below
 

@@ -12,8 +12,6 @@ from framefuse.ir import costs
 from framefuse.ir.graph import Node
 from framefuse.ir.ops import ELEMENTWISE, TABLE, VIEW
 
-BETWEEN = 8  # nodes between the largest elements and the distances from them: more than lowering writes
-
 
 def is_of_softmax_columns(group: Group, cell: Cell, strides_of: Callable[[Node], Strides]) -> bool:
     """Whether ``cell`` is the sum of exponentials of distances from the largest elements, or these, of which the
@@ -38,7 +36,7 @@ def largest_of_exponentials(node: Node) -> Node | None:
         return None
     value, shift = node.inputs[0].inputs[0].inputs
     waiting, seen = [shift], set[Node]()
-    while waiting and len(seen) < BETWEEN:
+    while waiting and len(seen) < costs.SOURCES:
         current = waiting.pop()
         seen.add(current)
         if current.op == "amax":
