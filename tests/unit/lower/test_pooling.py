@@ -222,9 +222,9 @@ def test_sizes_of_fractional_scales_are_eagers(scale, mode):
     for sides in ((4, 6), (4, 6), (5, 7), (9, 3), (4, 3), (17, 31)):
         x = torch.randn(2, 3, *sides)
         torch.testing.assert_close(fast(x), F.interpolate(x + 1, scale_factor=scale, mode=mode) * 2)
-    with pytest.raises(RuntimeError, match="greater than 0|positive|should be"):
+    with pytest.raises(RuntimeError, match=r"greater than 0|positive|should be"):
         F.interpolate(torch.randn(2, 3, 0, 2), scale_factor=scale, mode=mode)
-    with pytest.raises(RuntimeError, match="greater than 0|positive|should be"):
+    with pytest.raises(RuntimeError, match=r"greater than 0|positive|should be"):
         fast(torch.randn(2, 3, 0, 2))
 
 
@@ -239,7 +239,10 @@ def test_what_lies_beside_a_point_is_weighed_without_checks(monkeypatch):
         (lambda x: F.interpolate(x, scale_factor=3, mode="bicubic", align_corners=True), (2, 3, 5, 4), (1, 2, 3, 6)),
         (lambda x: F.interpolate(x, scale_factor=1.5, mode="bicubic"), (2, 3, 5, 4), (1, 2, 7, 6), (2, 1, 2, 3)),
         (lambda x: F.interpolate(x, scale_factor=(0.5, 2.25), mode="bilinear"), (2, 3, 5, 4), (1, 2, 7, 6)),
-        (lambda x: F.interpolate(x, scale_factor=0.75, mode="bilinear", align_corners=True), (2, 3, 5, 4), (1, 2, 9, 6)),
+        (
+            lambda x: F.interpolate(x, scale_factor=0.75, mode="bilinear", align_corners=True),
+            (2, 3, 5, 4), (1, 2, 9, 6),
+        ),
         (
             lambda x: F.interpolate(x, scale_factor=0.5, mode="bilinear", recompute_scale_factor=True),
             (2, 3, 5, 4), (1, 2, 7, 9),
