@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 from framefuse.ir.builder import Unprovable
 from framefuse.ir.graph import Node
+from framefuse.ir.numbers import product
 from framefuse.ir.values import Value
 from framefuse.lower import cuts, diagonals, indexing
 from framefuse.lower.aliases import Inexpressible, path_between, scatter
 from framefuse.lower.context import Lowering
+from framefuse.lower.gradients import REPLACED
 from framefuse.lower.rules import Shapes, Unsupported, rule
 
 
@@ -49,7 +51,9 @@ def _replaced(lo: Lowering, input: Node, src: Node, view: Callable[[], Node]) ->
             raise Unsupported("another form")
         for given, wanted in zip(src.shape, shown.shape, strict=True):
             lo.require("==", given, wanted, "a part")
-        return scatter(lo, path, input, src)
+        result = scatter(lo, path, input, src)
+        whole = product(shown.shape) is product(input.shape)  # eager's gradient of what is replaced is zeros, not None
+        return lo.derived(result, REPLACED, (result, input)) if whole else result
     except (Unsupported, Unprovable, Inexpressible):
         lo.relations = before
         return Shapes((input.shape,))

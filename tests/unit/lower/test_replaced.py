@@ -17,10 +17,10 @@ PROGRAMS = {
     "diagonal": lambda x: x.diagonal_scatter(x.diagonal() * 2),
     "another diagonal": lambda x: torch.diagonal_scatter(x, x.diagonal(1, 0, 2) + 1, 1, 0, 2),
     "a diagonal below": lambda x: torch.diagonal_scatter(x, x.diagonal(-1, 1, 2) + 1, -1, 1, 2),
+    "all of it": lambda x: x.slice_scatter(x * 2),
     "of a number": lambda x: x.select_scatter(x.new_zeros(x.shape[1:]), 0, 1) * x,
 }
 CALLS = {
-    "all of it": lambda x: x.slice_scatter(x * 2),
     "of another dtype": lambda x: x.select_scatter(x[0].double(), 0, 1),
     "three steps": lambda x: x.slice_scatter(x[:, ::3] * 2, 1, step=3),
 }
@@ -68,4 +68,14 @@ def test_the_result_is_memory_of_its_own():
         x, part = torch.randn(3, 4), torch.randn(3, 4)
         mine = fast(x, part)
         assert torch.equal(mine, part) and mine.data_ptr() not in (x.data_ptr(), part.data_ptr())
+    assert fast.hits >= 2
+
+
+def test_what_is_replaced_whole_has_gradients_of_zeros():
+    """It had none: an optimizer with weight decay leaves such a parameter where it is."""
+    fast = framefuse.compile(lambda x, part: x.slice_scatter(part) * 2)
+    for _ in range(3):
+        x, part = (torch.randn(3, 4, requires_grad=True) for _ in range(2))
+        fast(x, part).sum().backward()
+        assert torch.equal(x.grad, torch.zeros(3, 4)) and torch.equal(part.grad, torch.full((3, 4), 2.0))
     assert fast.hits >= 2
