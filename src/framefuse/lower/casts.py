@@ -11,6 +11,7 @@ from framefuse.ir.graph import Node
 from framefuse.ir.target import type_of
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
+from framefuse.lower.gradients import REPLACED
 from framefuse.lower.promotion import row
 from framefuse.lower.rules import Shapes, Unsupported, register, rule
 
@@ -96,7 +97,8 @@ def copy_(lo: Lowering, input: Node, other: Node, non_blocking: bool = False) ->
 @rule("Tensor.fill_", "fill")
 def fill(lo: Lowering, input: Node, value: Value) -> Node:
     if isinstance(value, Node):
-        return copy_(lo, input, value)
+        filled = copy_(lo, input, value)
+        return lo.derived(filled, REPLACED, (filled, input))
     return lo.derived(lo.full(value, input.dtype, input.shape, input.device), "nothing", (input,))
 
 

@@ -15,6 +15,7 @@ from framefuse.ir.values import Value
 from framefuse.lower.borders import BORDERS, bordered
 from framefuse.lower.context import Lowering
 from framefuse.lower.counted_shapes import repeated
+from framefuse.lower.gradients import REPLACED
 from framefuse.lower.promotion import is_number, result_dtype
 from framefuse.lower.rules import Shapes, Unsupported, rule
 from framefuse.lower.same_elements import aligned
@@ -318,12 +319,16 @@ def _roll(lo: Lowering, node: Node, axis: int, shift: Value) -> Node:
 
 @rule("cat", "concat", "concatenate")
 def cat(lo: Lowering, tensors: Sequence[Node], dim: Value = 0, *, out: Value = None, axis: Value = None) -> Node:
-    nodes = [node for node in tensors if not _skipped(lo, node)]
+    skipped = [node for node in tensors if _skipped(lo, node)]
+    nodes = [node for node in tensors if node not in skipped]
     if not nodes:
         raise Unsupported("nothing to join")
     place = lo.axis(dim if axis is None else axis, len(nodes[0].shape))
     dtype = result_dtype(tensors, lo.default)
-    return join(lo, [lo.cast(node, dtype) for node in nodes], place)
+    joined = join(lo, [lo.cast(node, dtype) for node in nodes], place)
+    for node in skipped:  # what it was cut from gets zeros
+        joined = lo.derived(joined, REPLACED, (joined, node))
+    return joined
 
 
 def _skipped(lo: Lowering, node: Node) -> bool:

@@ -79,3 +79,18 @@ def test_what_is_replaced_whole_has_gradients_of_zeros():
         fast(x, part).sum().backward()
         assert torch.equal(x.grad, torch.zeros(3, 4)) and torch.equal(part.grad, torch.full((3, 4), 2.0))
     assert fast.hits >= 2
+
+
+@pytest.mark.parametrize(
+    "program",
+    [lambda x, y: torch.fill(x, y.sum()) * 2, lambda x, y: torch.cat([y, x[:0]]) * 2, lambda x, y: x.fill_(y[0]) * 2],
+    ids=["filled", "joined without an element", "filled in place"],
+)
+def test_what_gives_no_element_has_gradients_of_zeros(program):
+    fast = framefuse.compile(lambda x, y: program(x * 1, y))
+    for size in (3, 3, 4):
+        x, y, mine, other = (torch.randn(size) for _ in range(4))
+        for f, leaves in ((fast, (mine, other)), (lambda x, y: program(x * 1, y), (x, y))):
+            f(*(leaf.requires_grad_() for leaf in leaves)).sum().backward()
+        assert mine.grad is not None and torch.equal(mine.grad, x.grad) and torch.equal(other.grad, y.grad)
+    assert fast.hits >= 1
