@@ -338,6 +338,41 @@ def sequences_of_tensors_are_joined(compiled):
         yield f(torch.randn(3 + number, 5 + number), 2 + number)
 
 
+class Version(str):
+    """A text of a class of its own, as torch.__version__ is."""
+
+
+class Renamed(str):
+    """One that is another text where it is asked."""
+
+    def __str__(self) -> str:
+        return "10.2"
+
+
+OWN = Version("1.2.30"), Version("7.8.9")
+RENAMED = Renamed("4.5"), Renamed("77.77")
+VERSIONS: dict[str, str] = {}
+
+
+@trap(traces=4, hits=4)
+def patterns_sought_in_texts_of_their_own_classes(compiled):
+    """As libraries read torch.__version__."""
+
+    def program(a):
+        own = VERSIONS["own"]
+        major, minor, patch = re.search(r"(\d+)\.(\d+)\.(\d+)", own).groups()
+        known = re.match(r"\d+", torch.__version__).group() == str(torch.__version__).split(".")[0]
+        parts = re.split("[.]", own) + re.findall(r"\d", VERSIONS["renamed"]) + [re.sub("[.]", "", own)]
+        a = a * int(minor) + len(parts) * len(f"{own}-{str(VERSIONS['renamed'])}")
+        return a.sin() if known else a, patch, parts
+
+    f = compiled(program)
+    for number, a in enumerate(rows(8)):
+        VERSIONS["own"] = OWN[number in (2, 4, 6)]
+        VERSIONS["renamed"] = RENAMED[number in (5, 6)]
+        yield f(a)
+
+
 @pytest.mark.parametrize("backend", [torch.backends.cudnn, torch.backends.mkldnn])
 def test_flags_of_a_backend_are_breaks_at_their_line(backend):
     def program(a):

@@ -30,6 +30,7 @@ from framefuse.capture.callables.unseen import (
 )
 from framefuse.capture.facts.atoms import ATOMS, CONTAINERS
 from framefuse.capture.facts.code_like import CODE_LIKE
+from framefuse.capture.facts.hidden_state import is_fixed_text
 from framefuse.capture.facts.nested_numbers import pin_nested, reads_values, sought
 from framefuse.capture.facts.numbers import TRACKED, bare, is_nan, key_of, plain_number
 from framefuse.capture.interp.machine import Machine
@@ -287,10 +288,13 @@ class Natives:
 
     def _hand_over(self, target: Value, args: Arguments, kwargs: Keywords) -> None:
         """Python code of the library is about to look into its arguments."""
-        if target.__globals__.get("__name__", "") not in leaves.LOOKING_INSIDE:
+        home = target.__globals__.get("__name__", "")
+        if home not in leaves.LOOKING_INSIDE:
             return
         sources, contents = self.recorder.sources, self.recorder.contents
         for part in (*args, *kwargs.values()):
+            if home == "re" and is_fixed_text(sources, part):
+                continue
             if sources.knows(part) and not immutable(type(part)) and not is_a(part, CODE_LIKE):
                 self.recorder.kill("native-call", leaves.title(target))
             contents.guard_deep_contents(part)
@@ -332,6 +336,8 @@ class Natives:
             calls = row_of(target).calls
             owner = is_python and target.__code__.co_varnames[:1] == ("self",)  # whose method it is: not handed over
             given = (*args[owner:], *kwargs.values())
+            if is_python and target.__globals__.get("__name__") == "re":  # of all but the pattern it reads the text
+                given = (*args[:1], *(part for part in given[1:] if not is_fixed_text(sources, part)))
             if (hands or calls) and any(runs_program(part, classes=calls) for part in given):
                 return True
             if target is iter and len(args) == 2:

@@ -14,7 +14,7 @@ import torch
 from framefuse.capture.callables.plain_methods import only_reads, underlying
 from framefuse.capture.facts.atoms import ATOMS, CONTAINERS, SETS
 from framefuse.capture.facts.code_like import CODE_LIKE
-from framefuse.capture.facts.hidden_state import refuse_hidden_state
+from framefuse.capture.facts.hidden_state import is_fixed_text, refuse_hidden_state
 from framefuse.capture.facts.library_values import is_constant
 from framefuse.capture.facts.nested_numbers import pin_nested
 from framefuse.capture.facts.numbers import TRACKED, Float, Integer, bare, key_of, names_object
@@ -58,7 +58,10 @@ def shown(machine: Machine, value: Value, depth: int = 0) -> None:
             machine.recorder.sources.read(value, "getattr", "__qualname__", value.__qualname__)
         return
     sources, contents = machine.recorder.sources, machine.recorder.contents
-    if is_a(value, CONTAINERS) and all(python_method(kind, name) is None for name in TEXTS):
+    plainly = all(python_method(kind, name) is None for name in TEXTS)
+    if plainly and is_fixed_text(sources, value):
+        return
+    if is_a(value, CONTAINERS) and plainly:
         contents.guard_shallow_contents(value)
         for part in elements(value) + (held(value) if is_a(value, dict) else []):
             shown(machine, part, depth + 1)

@@ -84,5 +84,10 @@ def is_of_atoms(kind: type) -> bool:
     return bool(hiding) and ATOMS.issuperset(hiding) and not any(map(_has_slots, kind.__mro__))
 
 
+def is_fixed_text(sources: Sources, value: Value) -> bool:
+    """Whether this is a text of a class of its own, the same object at each call, as ``torch.__version__`` is."""
+    return type(value) is not str and is_a(value, str) and is_of_atoms(type(value)) and sources.is_fixed_number(value)
+
+
 def _has_slots(kind: type) -> bool:
     return any(type(member) is types.MemberDescriptorType for member in vars(kind).values())
