@@ -360,10 +360,10 @@ def patterns_sought_in_texts_of_their_own_classes(compiled):
 
     def program(a):
         own = VERSIONS["own"]
-        major, minor, patch = re.search(r"(\d+)\.(\d+)\.(\d+)", own).groups()
+        _, minor, patch = re.search(r"(\d+)\.(\d+)\.(\d+)", own).groups()
         known = re.match(r"\d+", torch.__version__).group() == str(torch.__version__).split(".")[0]
         parts = re.split("[.]", own) + re.findall(r"\d", VERSIONS["renamed"]) + [re.sub("[.]", "", own)]
-        a = a * int(minor) + len(parts) * len(f"{own}-{str(VERSIONS['renamed'])}")
+        a = a * int(minor) + len(parts) * len(f"{own}-{VERSIONS['renamed']!s}")
         return a.sin() if known else a, patch, parts
 
     f = compiled(program)

@@ -38,6 +38,7 @@ else:
 
 RANDOMNESS = {RandomnessType.Error: "error", RandomnessType.Same: "same", RandomnessType.Different: "different"}
 MOST = 8  # ways to map one function that are compiled
+LOST = 8  # calls without compiled code, of which so many are made freely, and one more for so many others
 # What has no parts; of arguments that are these alone no tree is made, which takes longer than the rest of a call.
 LEAVES = frozenset((torch.Tensor, torch.nn.Parameter, int, float, bool, str, type(None)))
 
@@ -66,7 +67,7 @@ def call(state: CompiledFunction, args: Arguments, kwargs: Keywords) -> Value:
         given = _given(places, spec)
         state.mapped.append(Mapped(key, _below(state, owner, given, RANDOMNESS[key[2]]) if fits else None))
         return value
-    if known.below is None:
+    if known.below is None or _is_vain(known.below):
         return _native.Declined
     lower = [leaf if place is None else get_unwrapped(leaf) for leaf, place in zip(leaves, places, strict=True)]
     given = _given(lower, spec)
@@ -79,6 +80,12 @@ def call(state: CompiledFunction, args: Arguments, kwargs: Keywords) -> Value:
         return _add_batch_dim(value, 0, level)
     results, shape = tree_flatten(value)
     return tree_unflatten([_add_batch_dim(result, 0, level) for result in results], shape)
+
+
+def _is_vain(below: CompiledFunction) -> bool:
+    """Whether what is called below the level mostly runs eagerly, which costs more there."""
+    hits = below.dispatch.hits
+    return bool(below.breaks) or below.dispatch.calls - hits > LOST + hits // LOST
 
 
 def _leaves(

@@ -182,6 +182,24 @@ def test_other_transforms_around_run_as_they_are() -> None:
     assert "A function transform" in str(framefuse.explain(fast)), "it is told"
 
 
+def test_what_breaks_under_the_map_runs_as_it_is_from_then_on() -> None:
+    calls: list[int] = []
+
+    def chosen(x: torch.Tensor) -> torch.Tensor:
+        calls.append(x.ndim)
+        table = torch.arange(3)
+        return x * 2 if table.sum().item() > 2 else x
+
+    fast = framefuse.compile(chosen)
+    for count in range(1, 7):
+        x = torch.randn(4, 3)
+        torch.testing.assert_close(vmap(fast)(x), x * 2)
+        assert calls == [1] * count
+    (way,) = compiled_function(fast).mapped
+    assert way.below is not None
+    assert not way.below.breaks or way.below.dispatch.calls <= 2
+
+
 def test_effects_happen_once_and_errors_are_the_programs() -> None:
     calls: list[int] = []
 
