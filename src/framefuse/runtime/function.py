@@ -48,6 +48,7 @@ from framefuse.runtime.weighing import (
     Times,
     Weighing,
     allowed,
+    asks_the_same,
     gains_nothing,
     is_small,
     may_lose,
@@ -366,13 +367,15 @@ class CompiledFunction:
     def weighed(self, eager: float, compiled: float, least_eager: float, least_compiled: float) -> None:
         """Takes the seconds of a weighing; where compiled calls are slower than eager ones, calls are eager for some
         time. What runs on a GPU has no time here, as a call does not wait for it: only what the clock need not tell is
-        lost.
+        lost, or what is the same for the device.
         """
         times = Times(eager, compiled, least_eager, least_compiled)
         bound = allowed([product.stages for product in self.products], self.breaks)
         dispatches = [self.dispatch, *(point.dispatch for point in self.resume_dispatches)]
         alike = all(len(dispatch.entries) <= 1 for dispatch in dispatches)
-        lost = (bound == NOTHING or not torch.cuda.is_initialized()) and self.weighing.lost(times, bound, alike)
+        same = not self.breaks and all(asks_the_same(product.stages) for product in self.products)
+        told = same or bound == NOTHING or not torch.cuda.is_initialized()
+        lost = told and self.weighing.lost(times, bound, alike)
         self.dispatch.weigh(*self.weighing.next(lost))
         if lost and not any(reason.code == "slower" for reason in self.reasons):
             fact = times.told(bool(self.resume_dispatches), bound)

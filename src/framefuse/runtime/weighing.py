@@ -2,7 +2,9 @@
 
 Calls may be slower that go through breaks, and small ones of which the library does a part, or that give views alone:
 what a call of torch costs besides its work is what eager pays for it, and guards come to it. So may training by one
-small call. Training that has nothing but torch's own calls, forward and backward, loses without being timed.
+small call, and on a GPU a few calls of torch's that are the program's own, which the device is kept as busy by: there
+the clock tells what the host takes. Training that has nothing but torch's own calls, forward and backward, loses
+without being timed.
 """
 
 from __future__ import annotations
@@ -115,7 +117,7 @@ def may_lose(stages: Compilation) -> bool:
     is not seen, so that only the forward of a single call says something of it; another backend's code is what the user
     asked for, and where the program asks for deterministic algorithms, all calls are to round alike.
     """
-    if gains_nothing(stages):
+    if gains_nothing(stages) or asks_the_same(stages):
         return True
     if stages.code is None or torch.are_deterministic_algorithms_enabled():
         return False
@@ -124,6 +126,15 @@ def may_lose(stages: Compilation) -> bool:
     if stages.computes and not stages.library_targets:
         return False
     return is_small(stages)
+
+
+def asks_the_same(stages: Compilation) -> bool:
+    """Whether a GPU is asked by a call without a gradient for what eager asks it for: the program's own calls of torch,
+    a few, and nothing beside them.
+    """
+    if stages.halves is not None or stages.code is None or stages.computes or not _on_gpu(stages):
+        return False
+    return 0 < len(stages.library_targets) == len(stages.trace.calls) <= FEW_ON_GPU and not _replays(stages)
 
 
 def gains_nothing(stages: Compilation) -> bool:

@@ -351,6 +351,32 @@ def test_training_rests_where_all_is_torchs_own_forward_and_backward(name):
     assert [why.code for why in state.reasons] == ["slower"] * rests
 
 
+ON_GPUS = {
+    "one call": (lambda x: torch.sort(x, 1), True),
+    "two calls": (lambda x: torch.sort(x, 1).values.sort(0), True),
+    "a kernel behind it": (lambda x: torch.sort(x, 1).values.relu(), False),
+    "a view before it": (lambda x: torch.sort(x.T, 1), False),
+    "a chain of calls": (lambda x: torch.sort(x, 1).values.sort(0).values.sort(1).values.sort(0), False),
+}
+
+
+@pytest.mark.first_call
+@pytest.mark.parametrize("name", ON_GPUS)
+@pytest.mark.parametrize("slower", [True, False])
+def test_a_gpus_own_calls_rest_where_the_host_takes_longer_for_them(name, slower, monkeypatch):
+    program, same = ON_GPUS[name]
+    monkeypatch.setattr(weighing, "_on_gpu", lambda stages: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(weighing.Times, "lost", lambda times, bound: slower)
+    compiled = framefuse.compile(program)
+    state = compiled_function(compiled)
+    for _ in range(FIRST + 20):
+        x = torch.randn(90, 800)
+        torch.testing.assert_close(compiled(x), program(x))
+    rests = same and slower
+    assert (state.dispatch.rest > 0) is rests and [why.code for why in state.reasons] == ["slower"] * rests
+
+
 TRAINED_ON_GPUS = {
     "one convolution": (lambda x, w: F.conv2d(x, w), True),
     "a kernel behind it": (lambda x, w: F.conv2d(x, w).relu(), False),
