@@ -279,10 +279,12 @@ def part_of(base: torch.Tensor, sizes: Sequence[int], strides: Sequence[int], of
 
 
 def product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """``torch.matmul`` of matrices as they are: the graph says what autocast casts."""
-    kind = left.device.type
-    if not torch.is_autocast_enabled(kind):
+    """``torch.matmul`` of matrices as they are: the graph says what autocast casts. The quick question comes first: the
+    other one alone cost each product 0.9 us, both 0.25 where autocast is off.
+    """
+    if not torch._C._is_any_autocast_enabled() or not torch.is_autocast_enabled(left.device.type):
         return torch.matmul(left, right)
+    kind = left.device.type
     with torch.autocast(kind, enabled=False):
         return torch.matmul(left, right)
 

@@ -134,7 +134,8 @@ def asks_the_same(stages: Compilation) -> bool:
     """
     if stages.halves is not None or stages.code is None or stages.computes or not _on_gpu(stages):
         return False
-    return 0 < len(stages.library_targets) == len(stages.trace.calls) <= FEW_ON_GPU and not _replays(stages)
+    theirs = [call.target for call in stages.trace.calls]
+    return 0 < len(theirs) <= FEW_ON_GPU and stages.library_targets == theirs and not _replays(stages)
 
 
 def gains_nothing(stages: Compilation) -> bool:

@@ -355,6 +355,7 @@ ON_GPUS = {
     "one call": (lambda x: torch.sort(x, 1), True),
     "two calls": (lambda x: torch.sort(x, 1).values.sort(0), True),
     "a kernel behind it": (lambda x: torch.sort(x, 1).values.relu(), False),
+    "another call for it": (lambda x: torch.einsum("ij,jk->ik", x.view(-1, 8), x[:8]), False),
     "a view before it": (lambda x: torch.sort(x.T, 1), False),
     "a chain of calls": (lambda x: torch.sort(x, 1).values.sort(0).values.sort(1).values.sort(0), False),
 }
