@@ -185,8 +185,9 @@ class Attach:
     The engine's call becomes ``backward(saved, tangents, numbers, wanted)`` -> a tuple of ``inputs`` gradients, each a
     tensor or None: ``saved`` is a fresh list of the through and own tensors, a tangent is None where none came, bit i
     of ``wanted`` says that input i wants a gradient. Where the graph is not kept that list holds the only references to
-    the own tensors. In grad mode (create_graph) it is ``differentiable(roots, tangents, numbers, wanted)``. Both may
-    be called in any thread. No tensor is held between calls.
+    the own tensors. In grad mode (create_graph) it is ``differentiable(saved, tangents, numbers, wanted)`` with the
+    roots behind the saved tensors. Both may be called in any thread. No tensor is held between calls. Roots that were
+    written are no error unless ``asked(written)`` says of them, by their bits, that gradients of gradients read them.
 
     A second walk is torch's error if the graph ``frees`` (by default: if it saved something). ``part(wanted, gone)``
     tells what a walk that wants some gradients, or comes after such a one, checks, what is gone after it, and which
@@ -217,6 +218,7 @@ class Attach:
         memory: Mapping[int, int | None] = ...,
         part: Callable[[int, int], tuple[tuple[int, ...], int, tuple[int, ...]] | None] = ...,
         frees: bool = ...,
+        asked: Callable[[int], bool] | None = ...,
     ) -> Attach:
         """ValueError for a count below 0, for no input or output, or for a watched tensor that there is not."""
 

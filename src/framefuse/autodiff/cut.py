@@ -65,7 +65,8 @@ def choose_saved(
     prices = _Prices([node for node in forward if node not in frozen], frozenset(free), {*forbidden, *copied}, hints)
     prices.in_memory.update(node for node, origin in frozen.items() if origin in prices.in_memory)
     dropped, borders = regions.parts(forward, joint.primal[len(forward) :])
-    return _cut(joint, prices, {*once, *borders}, _moving(joint.primal, seen, borders), dropped)
+    moving = _moving(joint.primal, seen, borders) | _slopes(joint.primal, forward, forbidden)
+    return _cut(joint, prices, {*once, *borders}, moving, dropped)
 
 
 @dataclass(slots=True)
@@ -250,6 +251,17 @@ def _moving(primal: Sequence[Node], seen: Collection[Node], borders: Collection[
         if any(operand in seen or operand in moving for operand in _operands(node)):
             moving.add(node)
     return moving
+
+
+def _slopes(primal: Sequence[Node], forward: Sequence[Node], forbidden: Collection[Node]) -> set[Node]:
+    """What gradients alone compute of copies, and of tensors that others see and eager did not save, but for masks: its
+    own derivative rests on what eager saved, which is not known again from what it was computed of.
+    """
+    own, found = {*forward}, {*forbidden}
+    for node in primal:
+        if is_frozen(node) or (TABLE[node.op].kind not in (CALL, CREATE) and not found.isdisjoint(_operands(node))):
+            found.add(node)
+    return {node for node in found - own if node.dtype.kind != "bool"}
 
 
 def _cut(

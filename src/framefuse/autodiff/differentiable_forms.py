@@ -171,6 +171,7 @@ class _Rebuilding:
             bound=tuple((symbol, forms[node], dimension) for symbol, node, dimension in graph.bound),
             kept=tuple(forms[node] for node in graph.kept),
             lasting=frozenset(forms[node] for node in graph.lasting if node in forms),
+            results=frozenset(forms[node] for node in graph.results if node in forms),
             regions=self.regions,
             relations=tuple(self.builder.relations),
         )

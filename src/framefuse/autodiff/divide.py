@@ -228,6 +228,7 @@ class _Homes:
             late=(),
             kept=(),
             lasting=frozenset(copies[node] for node in graph.lasting if node in copies),
+            results=frozenset(copies[node] for node in graph.results if node in copies),
             regions={copies[node]: region for node, region in graph.regions.items() if node in copies},
         )
         origin = {new: old for old, new in (*leaves.items(), *copies.items())}

@@ -18,6 +18,7 @@ from framefuse.autodiff.joint_passes import JointPass, Moved, joint_of, with_joi
 from framefuse.autodiff.library import copied
 from framefuse.autodiff.order import late
 from framefuse.autodiff.rebuild import MARKS, extract, mapped, named, needed_for
+from framefuse.autodiff.remembered import has_history, values_of, with_histories
 from framefuse.autodiff.rules.batch_norm import KEPT_NORM
 from framefuse.autodiff.rules.composites import ASIDE, ZEROS
 from framefuse.autodiff.rules.linear_calls import reads_border
@@ -31,7 +32,7 @@ from framefuse.ir.graph import Graph, Node, Output
 from framefuse.ir.ops import POINTWISE, TABLE
 from framefuse.ir.pairs import split_of
 from framefuse.ir.strides import dense_order
-from framefuse.ir.taped_calls import Taped
+from framefuse.ir.taped_calls import Taped, is_taped
 
 NO_PLACES: Mapping[int, int] = MappingProxyType({})
 
@@ -377,53 +378,80 @@ def backward_graph(piece: Piece, case: Case, strides: Sequence[Shape]) -> Backwa
     """The graph that computes the wanted gradients from the saved values, which lie with these ``strides``, and the
     tangents that came.
     """
-    return _Gradients(piece, case, [entry.node for entry in piece.saved], strides, False).graph("backward")
+    return _Gradients(piece, case, piece.saved, strides, False).graph("backward")
 
 
-def differentiable_graph(piece: Piece, case: Case, strides: Sequence[Shape]) -> Backward:
-    """The graph that computes the wanted gradients from the roots, which lie with these ``strides``, and the tangents
-    that came; it can be differentiated again.
+def differentiable_graph(piece: Piece, case: Case, strides: Sequence[Shape | None]) -> Backward:
+    """The graph that computes the wanted gradients from the saved values and the roots, which lie with these
+    ``strides`` (None: that is there no more), and the tangents that came; it can be differentiated again.
     """
-    return _Gradients(piece, case, [entry.node for entry in piece.roots], strides, True).graph("gradients")
+    return _Gradients(piece, case, (*piece.saved, *piece.roots), strides, True).graph("gradients")
 
 
 class _Gradients:
     """Cuts the graph of one case out of the joint one."""
 
-    def __init__(self, piece: Piece, case: Case, given: Sequence[Node], strides: Sequence[Shape], again: bool) -> None:
+    def __init__(
+        self, piece: Piece, case: Case, given: Sequence[Saved], strides: Sequence[Shape | None], again: bool
+    ) -> None:
         self.primal = piece.primal
         self.again = again
         came = [lies is not None for lies in case.tangents]
         if again:
-            self.joint = Joint.of(piece.primal, came, case.wanted, again)
+            primal, places = with_histories(piece.primal, piece.now)
+            self.joint = Joint.of(primal, came, case.wanted, again, places)
         else:
             self.joint = _joint(piece.primal, piece.given, came, case.wanted, piece.now)
         self.results = [gradient for gradient in self.joint.results if gradient is not None]
         tangents = [tangent for tangent in self.joint.tangents if tangent is not None]
-        needed = needed_for(self.results, {*given, *tangents})
+        kinds = [self._kind(piece, number, given, again) for number in range(len(given))]
+        known = [number for number, lies in enumerate(strides) if lies is not None and kinds[number] is not None]
+        ends = {given[number].node for number in known if not kinds[number]}
+        needed = needed_for(self.results, {*ends, *tangents})
         kept = states_of(self.joint.builder.nodes) if again else {}
         self.states = {call: state for call, state in kept.items() if call in needed}
         needed.update(self.states.values())
+        self.inputs: list[Node] = []
         self.leaves: dict[Node, Node] = {}
-        self.saved = [number for number, node in enumerate(given) if self._leaf(node, strides[number], needed)]
+        self.remembered: dict[Node, Node] = {}  # saved values that have histories of their own
+        self.saved = [
+            number
+            for number in known
+            for leaves in (self.remembered if kinds[number] else self.leaves,)
+            if self._leaf(given[number].node, strides[number] or (), needed, leaves)
+        ]
         self.tangents = [
             number
             for number, (node, lies) in enumerate(zip(self.joint.tangents, case.tangents, strict=True))
-            if node is not None and lies is not None and self._leaf(node, lies, needed)
+            if node is not None and lies is not None and self._leaf(node, lies, needed, self.leaves)
         ]
 
-    def _leaf(self, node: Node, strides: Shape, needed: Collection[Node]) -> bool:
-        """Makes an input of a value that is given, if it is read."""
-        if node not in needed or node in self.leaves:
+    def _kind(self, piece: Piece, number: int, given: Sequence[Saved], again: bool) -> bool | None:
+        """Whether a value that is given has the history of what it was computed by; None where it is not read: where a
+        root is the same value, with its own history, or part of a tape, whose call is made again.
+        """
+        entry = given[number]
+        if not again or number >= len(piece.saved):
             return False
-        attrs = (("index", len(self.leaves)),)
-        self.leaves[node] = replace(node, op="input", inputs=(), attrs=attrs, strides=strides)
+        roots = ((root.kind, root.place) for root in piece.roots if root.node is entry.node)
+        if is_taped(entry.node) or (not entry.memory and (entry.kind, entry.place) in roots):
+            return None
+        mine = has_history(entry.node) and not is_frozen(entry.node)
+        return mine and all(entry.node is not value for value in piece.now.values())
+
+    def _leaf(self, node: Node, strides: Shape, needed: Collection[Node], leaves: dict[Node, Node]) -> bool:
+        """Makes an input of a value that is given, if it is read."""
+        if node not in needed or node in leaves:
+            return False
+        attrs = (("index", len(self.inputs)),)
+        leaves[node] = replace(node, op="input", inputs=(), attrs=attrs, strides=strides)
+        self.inputs.append(leaves[node])
         return True
 
     def graph(self, kind: str) -> Backward:
         """The graph, with the rows that speak of gradients alone if it will be differentiated again."""
-        copies = extract(self.joint.builder.nodes, self.results, self.leaves, self.again, self.states)
-        primal, inputs = self.primal, tuple(self.leaves.values())
+        copies = extract(self.joint.builder.nodes, self.results, self.leaves, self.again, self.states, self.remembered)
+        primal, inputs = self.primal, tuple(self.inputs)
         came = [self.leaves[node] for node in self.joint.tangents if node in self.leaves]
         views = {} if self.again else as_views(copies, self.results, came, primal.hints)
         shown = [part for view in views.values() for part in (*view.inputs, view)]
@@ -442,7 +470,8 @@ class _Gradients:
                 same = inputs.index(node) if gradient in given else None
                 outputs[node] = Output(len(inputs) + len(outputs), node, _order(primal, primal.inputs[place]), same)
             places.append(outputs[node].value - len(inputs))
-        nodes = tuple(late(tuple(dict.fromkeys((*inputs, *copies.values(), *shown))), came))
+        made = (part for node in copies.values() for part in (*values_of(node), node))
+        nodes = tuple(late(tuple(dict.fromkeys((*inputs, *made, *shown))), came))
         symbols = frozenset().union(*(size.symbols for node in nodes for size in node.shape))
         graph = Graph(
             name=f"{primal.name}_{kind}",

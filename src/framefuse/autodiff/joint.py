@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from framefuse.autodiff.formulas import ANEW
+from framefuse.autodiff.remembered import read_for
 from framefuse.autodiff.reverse import differentiable, gradients
 from framefuse.ir.builder import Builder, builder_over
 from framefuse.ir.comparisons import Relation
@@ -45,7 +46,11 @@ class Joint:
         """Runs the reverse sweep for the outputs whose gradient is given and the inputs that want one; ``again`` says
         that the gradients will be differentiated. They are computed from the nodes ``now`` in place of others.
         """
-        builder = builder_over(graph)
+        histories = read_for(graph.nodes)
+        now = {**histories, **now}
+        # Eager's formulas take what their node saved and compute the rest of it anew: no result of another operation
+        # serves for that, which is as it was when the operand may have been written.
+        builder = builder_over(graph, histories.keys() | (now.keys() & graph.results))
         builder.differentiable = again
         known = len(builder.nodes)
         outputs = [output.node for output in graph.outputs if output.requires_grad]

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from framefuse.autodiff.remembered import as_remembered
 from framefuse.autodiff.tapes import replayed
 from framefuse.ir.graph import Graph, Node, Output
 
@@ -34,13 +35,14 @@ def extract(
     leaves: Mapping[Node, Node],
     marks: bool = False,
     states: Mapping[Node, Node] = NO_STATES,
+    saved: Mapping[Node, Node] = NO_STATES,
 ) -> dict[Node, Node]:
     """``wanted`` and all that they are made of from ``leaves``, as new nodes; the rows that speak of gradients alone
     stay if ``marks``.
 
     ``nodes`` are in program order. The result maps each old node to its new one, in program order; ``leaves`` say
     what stands for the nodes at which the walk ends. ``states`` are the taped calls that are made again, each with the
-    leaf that is the generator's state before it.
+    leaf that is the generator's state before it. What is ``saved`` is read from the leaf that goes with it.
     """
     needed = needed_for(wanted, leaves, marks)
     copies: dict[Node, Node] = {}
@@ -53,11 +55,13 @@ def extract(
             copies[node] = copies[node.inputs[0]]
         else:
             inputs = tuple([copies[operand] for operand in node.inputs])
+            same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
             if node in states:
                 copies[node] = replayed(node, inputs, leaves[states[node]])
-                continue
-            same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
-            copies[node] = node if same else node.over(inputs)
+            else:
+                copies[node] = node if same else node.over(inputs)
+        if node in saved:
+            copies[node] = as_remembered(saved[node], copies[node])
     return copies
 
 
@@ -86,5 +90,6 @@ def mapped(graph: Graph, images: Mapping[Node, Node], further: Sequence[Output])
         bound=tuple((symbol, images[node], dimension) for symbol, node, dimension in graph.bound),
         kept=tuple(images[node] for node in graph.kept),
         lasting=frozenset(images[node] for node in graph.lasting if node in images),
+        results=frozenset(images[node] for node in graph.results if node in images),
         regions={images[node]: region for node, region in graph.regions.items() if node in images},
     )

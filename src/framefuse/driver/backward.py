@@ -36,18 +36,22 @@ from framefuse.runtime.recorded_call import Pending, Product
 
 if TYPE_CHECKING:
     from framefuse.autodiff import (
+        asked,
         backward_graph,
         carrying,
         differentiable_graph,
+        on_torch,
         reads,
         undefined,
     )
     from framefuse.codegen.python import compile_graph
     from framefuse.ir.taped_calls import is_taped, is_vjp, unheard
 else:  # a backward that an earlier process kept needs none of them
+    asked = later("framefuse.autodiff", "asked")
     backward_graph = later("framefuse.autodiff", "backward_graph")
     carrying = later("framefuse.autodiff", "carrying")
     differentiable_graph = later("framefuse.autodiff", "differentiable_graph")
+    on_torch = later("framefuse.autodiff", "on_torch")
     reads = later("framefuse.autodiff", "reads")
     undefined = later("framefuse.autodiff", "undefined")
     compile_graph = later("framefuse.codegen.python", "compile_graph")
@@ -190,6 +194,7 @@ def derivatives(
             _node_names(each.piece, halves.forward, trace), _met(each.piece, halves.forward, trace),
             None if patience is None else each.hand_over, patience or 0.0,
             each.undefined if any(custom_call(node) is not None for node in each.piece.primal.nodes) else None,
+            each.asked,
         )
         for each in cases
     )  # fmt: skip
@@ -281,7 +286,7 @@ class _Cases:
         known = None if again else self.plain.get((lies, mask))  # what is differentiated again depends on more
         if known is None:
             backward = self.graph(values, again)
-            known = backward, compile_graph(backward.graph)
+            known = backward, compile_graph(on_torch(backward.graph)[0] if again else backward.graph)
             if not again and len(self.plain) < LIMIT:
                 self.plain[lies, mask] = known
         return known
@@ -294,6 +299,18 @@ class _Cases:
         """Which inputs get no gradient, when users' backwards have given None."""
         return undefined(self.piece, [tangent is not None for tangent in tangents], ran)
 
+    def asked(self, written: int) -> bool:
+        """Whether gradients of gradients read elements of these roots."""
+        try:
+            return asked(self.piece, {place for place in range(len(self.piece.roots)) if written >> place & 1})
+        except Exception as error:
+            self.report(error)
+            return True
+
+    def kept(self, again: bool) -> tuple[Saved, ...]:
+        """What a walk gets: what was saved, and for gradients that are differentiated the roots behind it."""
+        return (*self.piece.saved, *self.piece.roots) if again else self.piece.saved
+
     # ---- the graph of a case -----------------------------------------------------------------------------------------
 
     def graph(self, values: Values, again: bool) -> Backward:
@@ -305,10 +322,10 @@ class _Cases:
             tuple(None if t is None else _strides(t, shape) for t, shape in zip(tangents, shapes, strict=True)),
             tuple(bool(mask >> place & 1) for place in range(len(piece.inputs))),
         )
-        kept = piece.roots if again else piece.saved
-        strides = [_lies(entry, tensor) for entry, tensor in zip(kept, given, strict=True)]
         if not again:
-            return self.differentiated(case, strides)
+            return self.differentiated(case, list(map(_lies, piece.saved, given)))
+        kept = self.kept(again)
+        strides = [None if t is None else _lies(entry, t) for entry, t in zip(kept, given, strict=True)]
         backward = differentiable_graph(piece, case, strides)
         tensors = [*(given[place] for place in backward.saved), *(tangents[place] for place in backward.tangents)]
         needing = [place for place, tensor in enumerate(tensors) if tensor.requires_grad]
@@ -351,8 +368,7 @@ class _Cases:
         places = [Source("item", SAVED, place) for place in backward.saved]
         places += [Source("item", TANGENTS, place) for place in backward.tangents]
         tensors = [*(given[place] for place in backward.saved), *(tangents[place] for place in backward.tangents)]
-        kept = self.piece.roots if again else self.piece.saved
-        taped = _taped(kept, backward)
+        taped = _taped(self.kept(again), backward)
         inputs = tuple(
             Input(number, source, self.spec(number, tensor, graph, again, taped[number]))
             for number, (source, tensor) in enumerate(zip(places, tensors, strict=True))
@@ -361,6 +377,8 @@ class _Cases:
         facts += [
             Fact(Source("item", TANGENTS, place), "is", None) for place, came in enumerate(tangents) if came is None
         ]
+        gone = [place for place, tensor in enumerate(given) if again and tensor is None]
+        facts += [Fact(Source("item", SAVED, place), "is", None) for place in gone]
         for place, name in enumerate(self.piece.numbers):
             kind = "integer" if isinstance(name, Symbol) else "real"
             facts.append(Fact(Source("item", NUMBERS, place), kind, name))
@@ -452,9 +470,10 @@ def with_cuts(graph: Graph, tensors: Sequence[torch.Tensor], numbers: Mapping[st
     if not results:
         return graph
     asked = list(dict.fromkeys(node for call, parts in results.items() for node in (*call.inputs, *parts)))
-    outputs = tuple(Output(place, node, None) for place, node in enumerate(asked))
+    run, images = on_torch(graph)
+    outputs = tuple(Output(place, images[node], None) for place, node in enumerate(asked))
     try:
-        values = compile_graph(replace(graph, outputs=outputs))(tensors, numbers, grad=True)
+        values = compile_graph(replace(run, outputs=outputs))(tensors, numbers, grad=True)
     except Exception:  # what torch raises here is the program's, and is raised where it asks for the gradients
         return graph
     tensor_of = dict(zip(asked, values, strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
 from framefuse.ir.comparisons import Relation
 from framefuse.ir.dtypes import BOOL, BY_NAME, INT64, DType
@@ -194,12 +194,16 @@ class Builder:
             self.nodes.append(node)
         return node
 
-    def adopt(self, nodes: Iterable[Node]) -> None:
-        """Takes nodes made elsewhere, in program order: a pure one is given again where its parts are asked for."""
+    def adopt(self, nodes: Iterable[Node], apart: Collection[Node] = ()) -> None:
+        """Takes nodes made elsewhere, in program order: a pure one is given again where its parts are asked for, but
+        for those ``apart``.
+        """
         for node in nodes:
             self.nodes.append(node)
             if node.op == "result":
                 self._results.setdefault(node.inputs[0], {})[node.attr("path")] = node
+            elif node in apart:
+                continue
             elif node.op == "library":
                 self._calls.setdefault(node.inputs, []).append(node)
             elif node.op != "input":
@@ -430,10 +434,12 @@ def builder_for(graph: Graph) -> Builder:
     return builder
 
 
-def builder_over(graph: Graph) -> Builder:
-    """A builder that goes on where ``graph`` ends: what the graph computes already is found again."""
+def builder_over(graph: Graph, apart: Collection[Node] = ()) -> Builder:
+    """A builder that goes on where ``graph`` ends: what the graph computes already is found again, but for what is
+    ``apart``.
+    """
     builder = builder_for(graph)
-    builder.adopt(graph.nodes)
+    builder.adopt(graph.nodes, apart)
     return builder
 
 

@@ -133,7 +133,8 @@ class Graph:
     the nodes that run for the error that they may raise, where nothing reads them, or not all of them: library calls,
     and values that are computed whole. ``consumed`` are the numbers of the inputs that nobody reads after the run: each
     is an entry of a list among the arguments, and leaves it when its last reader has run. ``lasting`` are the nodes
-    whose values eager's autograd keeps as they were, whatever the program puts into inputs and results behind its back.
+    whose values eager's autograd keeps as they were, whatever the program puts into inputs and results behind its back;
+    ``results`` are those of them that one of eager's operations gave, where the others are what one computed within.
     ``sizes`` are further symbols that sizes are over, in order, each with what it is the largest of: one expression,
     over symbols before it.
     ``shown`` are the views whose own gradients may be asked: results of ``late`` calls that autograd has to find on the
@@ -158,6 +159,7 @@ class Graph:
     kept: tuple[Node, ...] = ()
     consumed: tuple[int, ...] = ()
     lasting: frozenset[Node] = frozenset()
+    results: frozenset[Node] = frozenset()
     sizes: tuple[tuple[Symbol, tuple[Expr, ...]], ...] = ()
     shown: tuple[int, ...] = ()
     regions: dict[Node, int] = field(default_factory=dict)

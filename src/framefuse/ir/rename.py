@@ -35,6 +35,7 @@ def rebuilt(graph: Graph, change: Change) -> Graph:
         bound=tuple((symbol, forms[node], dimension) for symbol, node, dimension in graph.bound),
         kept=tuple(forms[node] for node in graph.kept),
         lasting=frozenset(forms[node] for node in graph.lasting if node in forms),
+        results=frozenset(forms[node] for node in graph.results if node in forms),
         regions={forms[node]: region for node, region in graph.regions.items() if node in forms},
     )
 

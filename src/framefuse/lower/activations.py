@@ -26,7 +26,11 @@ def _sixth(a: Element) -> Element:
 
 def log_sigmoid_of(a: Element) -> Element:
     """log(sigmoid(a)) without overflow."""
-    return (e.minimum(a, 0.0) - e.log1p(e.exp(-abs(a)))).derived("log_sigmoid", a)
+    return _log_sigmoid(a, e.exp(-abs(a)))
+
+
+def _log_sigmoid(a: Element, power: Element) -> Element:
+    return (e.minimum(a, 0.0) - e.log1p(power)).derived("log_sigmoid", a, power)
 
 
 def mish_of(a: Element) -> Element:
@@ -43,7 +47,6 @@ FORMULAS: dict[str, Callable[[Element], Element]] = {
     "mish": mish_of,
     "hardswish": lambda a: _sixth(a * e.minimum(e.maximum(a + 3.0, 0.0), 6.0)).derived("hardswish", a),
     "hardsigmoid": lambda a: _sixth(e.minimum(e.maximum(a + 3.0, 0.0), 6.0)).derived("hardsigmoid", a),
-    "logsigmoid": log_sigmoid_of,
 }
 
 
@@ -62,6 +65,19 @@ def _need_float(node: Node) -> None:
 
 for _name, _formula in FORMULAS.items():
     register((_name,), "activations", _activation(_formula))
+
+
+@rule("logsigmoid")
+def log_sigmoid(lo: Lowering, input: Node, inplace: bool = False, *, out: Value = None) -> Node:
+    _need_float(input)
+
+    def formula(a: Element) -> Element:
+        power = e.exp(-abs(a))
+        if input.device == "cpu":  # eager's call keeps it there
+            lo.held.add(power.node)
+        return _log_sigmoid(a, power)
+
+    return lo.compute(formula, input)
 
 
 @rule("relu")

@@ -23,6 +23,7 @@ BY_RESULT = frozenset(
     "tan tanh".split()
 )
 OF_RESULTS = ("relu", "softmax", "log_softmax", "log_softmax_of_one")  # rules that read the result, and nothing else
+OF_BOTH = ("logsumexp", "length", "power_norm", "norm", "extreme_of_all")  # rules that read the operand as well
 
 
 class Lasting:
@@ -73,8 +74,13 @@ class Lasting:
             if any(metas[operand].storage == storage for operand in operands):  # a view follows what it is of
                 return node
             node = self._of_its_own(node, set(map(source, given)))
-            if storage in self.shown and self._keeps_own(value, storage):
+            own = self._keeps_own(value, storage)
+            if own and storage in self.shown:
                 node = self._read_back(node)
+            elif not own and node.dtype.is_float and any(map(_reads_result, _forms(node, given))):
+                node = self._apart(node)  # its gradient computes it again, from what eager's node keeps
+                self.found.add(node)
+                return node
         self.found.update(_forms(node, given))
         return node
 
@@ -90,13 +96,19 @@ class Lasting:
         return node
 
     def _read_back(self, node: Node) -> Node:
-        """A rounded result whose gradient eager computes from itself, as one whose gradient reads what is in memory."""
-        rule = by_result(node.inputs[0]) if is_rounded(node) else None
+        """A rounded or turned result whose gradient eager computes from itself, as one whose gradient reads what is in
+        memory.
+        """
+        result = node.inputs[0] if is_rounded(node) else node
+        exact = result.inputs[0] if result.op == "reshape" else result
+        rule = None if exact is node else by_result(exact, OF_BOTH)
         if rule is None:
             return node
         there = self.builder.detach(node)
-        part = self.builder.derived(self.builder.cast(there, node.inputs[0].dtype), rule[0], rule[1], *rule[2])
-        return self.builder.derived(there, KEPT, (self.builder.cast(part, node.dtype),))
+        whole = self.builder.reshape(self.builder.cast(there, exact.dtype), exact.shape)
+        part = self.builder.derived(whole, rule[0], rule[1], *rule[2])
+        part = self.builder.cast(self.builder.reshape(part, node.shape), node.dtype)
+        return self.builder.derived(there, KEPT, (part,))
 
     def unseen_write(self, value: int, index: int) -> Call | None:
         """The ``.data`` through which call number ``index`` writes to memory that the function made and that eager's
@@ -192,19 +204,24 @@ class Lasting:
                 holders = [self.holders[self.along[number]] for number in refs(call.result) if number in self.along]
                 yield index, call, {storage for holder in holders for storage in holder.storages}
 
-    def nodes(self, live: Iterable[Node], leaving: Iterable[int]) -> frozenset[Node]:
-        """Those among the nodes that are alive, once all calls are lowered."""
+    def nodes(self, live: Iterable[Node], leaving: Iterable[int]) -> tuple[frozenset[Node], frozenset[Node]]:
+        """Those among the nodes that are alive, once all calls are lowered; and those of them that are results of
+        eager's operations.
+        """
+        results = {*self.found}
         if self.holders:
             seen = {source(self.values.contents[value]) for value in (*self.values.inputs, *leaving)}
             for call, nodes in zip(self.trace.calls, self.by_call(), strict=True):
                 if nodes and not call.region:  # a checkpoint computes again from what there is by then
-                    self._of_call(call, nodes, seen)
+                    results.update(self._of_call(call, nodes, seen))
         self.found |= self.builder.held
-        return frozenset(node for node in live if node in self.found)
+        lasting = frozenset(node for node in live if node in self.found)
+        return lasting, lasting & results
 
-    def _of_call(self, call: Call, nodes: Sequence[Node], seen: set[Node]) -> None:
+    def _of_call(self, call: Call, nodes: Sequence[Node], seen: set[Node]) -> Collection[Node]:
         """Adds of a call's nodes what reads an operand that its node in eager's graph did not save, and statistics,
-        where that saved more than values of the trace.
+        where that saved more than values of the trace. Gives those that are results of operations which the call is
+        made of; that of complex numbers is one operation.
         """
         results = [value for value in (*refs(call.result), *call.written) if value in self.along]
         holders = [self.holders[self.along[value]] for value in results]
@@ -215,20 +232,29 @@ class Lasting:
         operands = [value for value in refs((call.args, call.kwargs)) if self.trace.metas[value].storage not in saved]
         unsaved = seen.intersection(source(self.values.contents[value]) for value in operands)
         more = any(holder.more for holder in holders)
-        statistics: set[Node] = set()
+        statistics, inner = set[Node](), set[Node]()
         for node in nodes if unsaved or more else ():
             if more and _is_statistic(node, statistics):
                 statistics.add(node)
-            elif not is_view(node) and any(source(operand) in unsaved for operand in node.inputs):
-                self.found.add(node)
-        self.found |= statistics
+            elif not is_same(node) and any(_told(operand) in unsaved for operand in node.inputs):
+                inner.add(node)
+        self.found |= statistics | inner
+        return () if any(is_joined(self.values.contents[value]) for value in results) else inner
 
 
-def by_result(node: Node) -> tuple[str, tuple[Node, ...], tuple[Value, ...]] | None:
-    """The rule by which the gradient of a value is computed from that itself, with its operands and parameters."""
-    if node.op == "derived" and (node.attr("name") in OF_RESULTS or node.attr("name").endswith("_written")):
+def by_result(node: Node, further: Collection[str] = ()) -> tuple[str, tuple[Node, ...], tuple[Value, ...]] | None:
+    """The rule by which the gradient of a value is computed from that itself, with its operands and parameters: one of
+    those that read nothing else, or a ``further`` one.
+    """
+    name = node.attr("name") if node.op == "derived" else ""
+    if name in OF_RESULTS or name in further or name.endswith("_written"):
         return node.attr("name"), node.inputs[1:], node.attr("parameters")
     return (f"{node.op}_written", node.inputs, ()) if reads_result(TABLE[node.op]) else None
+
+
+def _reads_result(node: Node) -> bool:
+    """Whether the gradient of a value is computed from that itself."""
+    return by_result(node, (*OF_BOTH, "standardise")) is not None
 
 
 def source(node: Node) -> Node:
@@ -238,6 +264,21 @@ def source(node: Node) -> Node:
         if whole is None:
             return node
         node = whole
+
+
+def _told(node: Node) -> Node:
+    """What a view, also with more digits, is of."""
+    node = source(node)
+    while node.op == "cast" and is_same(node):
+        node = source(node.inputs[0])
+    return node
+
+
+def is_same(node: Node) -> bool:
+    """Whether the value has its operand's elements, perhaps with more digits."""
+    kind, given = node.dtype.kind, node.inputs[0].dtype if node.inputs else None
+    wider = node.op == "cast" and given is not None and given.kind == kind and node.dtype.size > given.size
+    return wider or is_view(node)
 
 
 def is_view(node: Node) -> bool:

@@ -115,6 +115,7 @@ class _Lowerer:
         self._check_relations()
         kept = self._kept(outputs, writes)
         live = self._live(inputs, outputs, writes, kept, leaving.late)
+        lasting, results = self.lasting.nodes(live, self.leaving)
         return Graph(
             name=self.trace.name,
             inputs=inputs,
@@ -128,7 +129,8 @@ class _Lowerer:
             differentiable=self.gradients.differentiable,
             late=tuple(leaving.late),
             kept=kept,
-            lasting=self.lasting.nodes(live, self.leaving),
+            lasting=lasting,
+            results=results,
             regions=regions(self.trace, self.lasting.by_call(), live),
         )
 

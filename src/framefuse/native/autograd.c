@@ -20,6 +20,7 @@ typedef struct {
     PyObject *to_save, *materialize, *saved_tensors, *clear_saved;
     /* strong: what a walk that wants some gradients checks and frees; a dict of the answers */
     PyObject *part, *parts;
+    PyObject *asked;                      /* strong or NULL: whether gradients read these of the roots, as bits */
     PyObject *names;                      /* strong: of each output None, or eager's node and which of its results */
     PyObject *met; /* strong: (watched tensor, how eager's node holds it), in the order in which a walk meets them */
     /* owned: of each watched tensor: 0, or its memory is kept and not the tensor; output 0 is 1, an input -1. One that
@@ -386,15 +387,44 @@ static PyObject *saved_list(const Attach *attach, Held *held, PyObject *node, bo
     return list;
 }
 
-/* Whether the gradients can be computed once more from the roots: all are as they were. Those that eager's nodes saved
-   were checked before; any other one may be written, and is no error before its derivative is asked. */
-static bool roots_hold(const Attach *attach, const Held *held)
+/* The numbers of the roots that were written since forward, as bits; NULL where there are none, and with an error. */
+static PyObject *written_roots(const Attach *attach, const Held *held)
 {
     Py_ssize_t watched = watched_of(attach), from = watched + attach->own;
-    for (Py_ssize_t i = 0; i < attach->roots; i++)
-        if (written_since(held, from + i, versions(held)[watched + i]))
-            return false;
-    return true;
+    PyObject *bits = NULL, *one = NULL;
+    for (Py_ssize_t i = 0; i < attach->roots; i++) {
+        if (LIKELY(!written_since(held, from + i, versions(held)[watched + i])))
+            continue;
+        PyObject *number = PyLong_FromSsize_t(i);
+        one = one ? one : PyLong_FromLong(1), bits = bits ? bits : PyLong_FromLong(0);
+        PyObject *bit = number && one ? PyNumber_Lshift(one, number) : NULL;
+        Py_XDECREF(number);
+        if (bits)
+            Py_SETREF(bits, bit ? PyNumber_Or(bits, bit) : NULL);
+        Py_XDECREF(bit);
+        if (!bits)
+            break;
+    }
+    Py_XDECREF(one);
+    return bits;
+}
+
+/* Whether the gradients can be computed once more from the roots: all that are read are as they were. Those that
+   eager's nodes saved were checked before; any other one may be written. -1 with an error. */
+static int roots_hold(const Attach *attach, const Held *held)
+{
+    PyObject *bits = written_roots(attach, held), *answer = NULL;
+    if (LIKELY(!bits))
+        return PyErr_Occurred() ? -1 : 1;
+    if (!attach->asked)
+        answer = Py_NewRef(Py_True);
+    else if (!(answer = Py_XNewRef(PyDict_GetItemWithError(attach->parts, bits))) && !PyErr_Occurred()
+             && (answer = PyObject_CallOneArg(attach->asked, bits)) && PyDict_SetItem(attach->parts, bits, answer) < 0)
+        Py_CLEAR(answer);
+    int reads = answer ? PyObject_IsTrue(answer) : -1;
+    Py_DECREF(bits);
+    Py_XDECREF(answer);
+    return reads < 0 ? -1 : !reads;
 }
 
 static PyObject *root_list(const Attach *attach, const Held *held)
@@ -403,6 +433,16 @@ static PyObject *root_list(const Attach *attach, const Held *held)
     PyObject *list = PyList_New(attach->roots);
     for (Py_ssize_t i = 0; list && i < attach->roots; i++)
         PyList_SET_ITEM(list, i, Py_NewRef(held->items[from + i] ? held->items[from + i] : Py_None));
+    return list;
+}
+
+/* The saved tensors and the roots behind them, as a list. */
+static PyObject *saved_and_roots(const Attach *attach, Held *held, PyObject *node, bool keep)
+{
+    PyObject *roots = root_list(attach, held), *list = roots ? saved_list(attach, held, node, keep) : NULL;
+    if (list && PyList_SetSlice(list, PyList_GET_SIZE(list), PyList_GET_SIZE(list), roots) < 0)
+        Py_CLEAR(list);
+    Py_XDECREF(roots);
     return list;
 }
 
@@ -464,11 +504,12 @@ static void let_go(const Attach *attach, Held *held, PyObject *verdict)
 
 static PyObject *walk(Attach *attach, Held *held, PyObject *node, PyObject *const *given, Py_ssize_t count)
 {
-    bool again = abi_grad_enabled(), from_roots = again && roots_hold(attach, held);
+    bool again = abi_grad_enabled();
+    int from_roots = again ? roots_hold(attach, held) : 0;
     PyObject *target = from_roots ? attach->differentiable : attach->backward, *result = NULL, *verdict = NULL,
              *list = NULL;
     int keep = abi_keeps_graph();
-    if (keep < 0)
+    if (keep < 0 || from_roots < 0)
         return NULL;
     if (count != attach->outputs || !target)
         return PyErr_Format(PyExc_SystemError, "a compiled graph of %zd outputs got %zd gradients", attach->outputs,
@@ -482,9 +523,10 @@ static PyObject *walk(Attach *attach, Held *held, PyObject *node, PyObject *cons
     if (whole > 0 && !held->gone && held->freed && attach->frees)
         PyErr_SetString(PyExc_RuntimeError, FREED);
     else if (whole >= 0 && ((whole && !held->gone) || (verdict = verdict_on(attach, held, wanted))))
-        list = all_unchanged(held, verdict ? PyTuple_GET_ITEM(verdict, 0) : NULL) < 0 ? NULL
-               : from_roots ? root_list(attach, held)
-                            : saved_list(attach, held, node, keep || verdict || !attach->frees);
+        list = all_unchanged(held, verdict ? PyTuple_GET_ITEM(verdict, 0) : NULL) < 0
+                   ? NULL
+                   : (from_roots ? saved_and_roots : saved_list)(attach, held, node,
+                                                                 keep || verdict || !attach->frees);
     if (tangents && numbers && list) {
         PyObject *values[] = {list, tangents, numbers, wanted};
         Py_INCREF(target);
@@ -648,14 +690,15 @@ static int read_memory(Attach *attach, PyObject *numbers)
 static PyObject *attach_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"backward", "differentiable", "inputs", "outputs", "watched", "through", "own", "roots",
-                            "numbers", "name", "memory", "part", "frees", "names", "met", NULL};
-    PyObject *backward_call, *differentiable, *name = NULL, *memory = NULL, *part = NULL, *shown = NULL, *met = NULL;
+                            "numbers", "name", "memory", "part", "frees", "names", "met", "asked", NULL};
+    PyObject *backward_call, *differentiable, *name = NULL, *memory = NULL, *part = NULL, *shown = NULL, *met = NULL,
+             *asked = Py_None;
     Py_ssize_t counts[7] = {0};
     int frees = -1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$nnnnnnnUO!OpO!O!", names, &backward_call, &differentiable,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$nnnnnnnUO!OpO!O!O", names, &backward_call, &differentiable,
                                      &counts[0], &counts[1], &counts[2], &counts[3], &counts[4], &counts[5], &counts[6],
                                      &name, &PyDict_Type, &memory, &part, &frees, &PyTuple_Type, &shown, &PyTuple_Type,
-                                     &met))
+                                     &met, &asked))
         return NULL;
     for (int i = 0; i < 7; i++)
         if (counts[i] < (i < 2) || counts[i] > INT32_MAX)
@@ -670,6 +713,7 @@ static PyObject *attach_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     attach->backward = Py_NewRef(backward_call);
     attach->differentiable = Py_NewRef(differentiable);
     attach->part = Py_XNewRef(part);
+    attach->asked = Py_IsNone(asked) ? NULL : Py_NewRef(asked);
     attach->names = shown ? Py_NewRef(shown) : PyTuple_New(0);
     attach->met = met ? Py_NewRef(met) : PyTuple_New(0);
     attach->inputs = counts[0], attach->outputs = counts[1], attach->watched = counts[2], attach->through = counts[3];
@@ -691,6 +735,7 @@ static int attach_traverse(Attach *attach, visitproc visit, void *arg)
     Py_VISIT(attach->differentiable);
     Py_VISIT(attach->part);
     Py_VISIT(attach->parts);
+    Py_VISIT(attach->asked);
     Py_VISIT(attach->names);
     Py_VISIT(attach->met);
     Py_VISIT(attach->function);
@@ -710,6 +755,7 @@ static int attach_clear(Attach *attach)
     Py_CLEAR(attach->differentiable);
     Py_CLEAR(attach->part);
     Py_CLEAR(attach->parts);
+    Py_CLEAR(attach->asked);
     return 0;
 }
 

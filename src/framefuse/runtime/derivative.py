@@ -37,7 +37,8 @@ class Derivative:
     order. ``behind(values, again, deliver)``, where no
     call is to wait for code, has another thread make it and hand it to ``deliver``; it gives what is known of that,
     None where no thread can be had, and a call waits for at most ``patience`` seconds. ``undefined(tangents, ran)``,
-    for a piece with backwards of users, says which gradients are None after these ran. ``cases`` are what the stages
+    for a piece with backwards of users, says which gradients are None after these ran. ``asked(written)`` says whether
+    gradients of gradients read elements of the roots at these bits. ``cases`` are what the stages
     made, in order, and ``reasons`` why calls had no compiled code, with how often.
     """
 
@@ -53,6 +54,7 @@ class Derivative:
         behind: Callable[[Values, bool, Callable[[Compiled | None], None]], Pending | None] | None = None,
         patience: float = 0.0,
         undefined: Callable[[Sequence[torch.Tensor | None], Sequence[Ran]], Sequence[int]] | None = None,
+        asked: Callable[[int], bool] | None = None,
     ) -> None:
         self.piece = piece
         self.line = line
@@ -84,6 +86,7 @@ class Derivative:
             name=piece.primal.name.rpartition(".")[2],
             names=names,
             met=met,
+            asked=asked,
         )
 
     def settle(self) -> None:

@@ -67,11 +67,11 @@ class Product:
         return self.formula(x, w, tangents)
 
     def differentiable(
-        self, roots: list[Any], tangents: tuple[Any, ...], numbers: tuple[Any, ...], wanted: int
+        self, held: list[Any], tangents: tuple[Any, ...], numbers: tuple[Any, ...], wanted: int
     ) -> Gradients:
         assert torch.is_grad_enabled()
         self.seen.append(("differentiable", numbers, wanted))
-        return self.formula(roots[0], roots[1], tangents)
+        return self.formula(*held[-2:], tangents)  # the roots stand behind what was saved
 
     @staticmethod
     def formula(x: torch.Tensor, w: torch.Tensor, tangents: tuple[Any, ...]) -> Gradients:
@@ -269,7 +269,7 @@ def piece(own: int, roots: int = 0) -> Callable[[torch.Tensor], torch.Tensor]:
         return (tangents[0] * 2 * (saved[0] if saved else 1),)
 
     def differentiable(held: list[Any], tangents: tuple[Any, ...], numbers: tuple[Any, ...], wanted: int) -> Gradients:
-        return (tangents[0] * 2 * (held[0] if own else 1),)
+        return (tangents[0] * 2 * (held[-1] if own else 1),)
 
     attach = _native.Attach(backward, differentiable, inputs=1, outputs=1, own=own, roots=roots)
 

@@ -50,8 +50,7 @@ FORMULAS: dict[str, tuple[str | None, ...]] = {
     "elu": ("where(gt(a, 0.0), mul(g, q), mul(mul(g, p), exp(mul(a, s))))",),
     "elu_written": ("where(le(r, 0.0), mul(mul(g, s), add(r, p)), mul(g, q))",),
     "softplus": ("where(gt(mul(a, p), q), g, mul(g, div(exp(mul(a, p)), add(exp(mul(a, p)), 1.0))))",),
-    "log_sigmoid": ("mul(g, where(lt(a, 0.0), sub(1.0, div(exp(neg(abs(a))), add(1.0, exp(neg(abs(a)))))), "
-                    "div(exp(neg(abs(a))), add(1.0, exp(neg(abs(a)))))))",),
+    "log_sigmoid": ("mul(g, where(lt(a, 0.0), sub(1.0, div(b, add(1.0, b))), div(b, add(1.0, b))))", None),
     "hardswish": ("where(le(a, -3.0), zero, where(ge(a, 3.0), g, mul(g, add(div(a, 3.0), 0.5))))",),
     "erf": ("mul(g, mul(1.1283791670955126, exp(neg(mul(a, a)))))",),
     "shrink": ("beside(where(bit_or(lt(a, neg(p)), gt(a, p)), g, zero), a)",),
@@ -80,6 +79,7 @@ FORMULAS: dict[str, tuple[str | None, ...]] = {
     "unheard": ("unmoved(g, a)",),
     "straight": ("g",),
     "kept": ("g",),
+    "remembered": ("g",),
     "anew": ("g",),
     "shown": ("g",),
     "own": ("g",),
