@@ -170,6 +170,76 @@ def a_memory_of_pairs_that_grows(compiled):
         yield f(torch.randn(size, 2)), len(memory)
 
 
+@trap(traces=4, hits=30)
+def the_last_of_a_history(compiled):
+    calls = []
+
+    @compiled
+    def f(x, number):
+        calls.append(f"call {number}")
+        return x * len(calls), calls[-2:], calls[-1]
+
+    for number, x in enumerate(inputs()):
+        yield f(x, number), list(calls)
+
+
+@trap(traces=6, hits=30)
+def both_ends_of_a_history(compiled):
+    losses = []
+
+    @compiled
+    def f(x):
+        before = losses[-3:-1]
+        losses.append(x.sum())
+        return torch.stack(losses[-2:]).mean(), losses[:1], losses[1:2], sum(before)
+
+    for x in inputs():
+        yield f(x), list(losses)
+
+
+@trap(traces=9, hits=4)
+def the_end_of_a_list_that_shrinks(compiled):
+    @compiled
+    def f(x, parts):
+        first = parts[-2:]
+        parts.pop()
+        return x * sum(first), parts[-1:], parts[:3], parts[1:-1]
+
+    for number, x in enumerate(inputs(10)):
+        parts = [float(number + place) for place in range(6 - number % 5)]
+        yield f(x, parts), parts
+
+
+@trap(traces=3, hits=30)
+def a_bar_of_ever_another_length(compiled):
+    done = [0]
+
+    @compiled
+    def f(x, width):
+        done[0] += 1
+        bar = "#" * (done[0] // 2) + width * "-"
+        bar *= 2
+        return x * 2, f"[{bar}]", done[0] * "="
+
+    for number, x in enumerate(inputs()):
+        yield f(x, 9 - number % 12)
+
+
+@trap(traces=4, hits=30)
+def texts_that_the_program_keeps(compiled):
+    kept = {"name": "", "mode": "double"}
+
+    @compiled
+    def f(x, number):
+        before = kept["name"]
+        kept["name"] = f"run {number}"
+        return x * (2 if kept["mode"] == "double" else 3), before, before.startswith("run")
+
+    for number, x in enumerate(inputs()):
+        kept["mode"] = "triple" if number % 7 == 3 else "double"
+        yield f(x, number), dict(kept)
+
+
 @TABLE.parametrize()
 def test_programs_match_eager(trap: Trap) -> None:
     hold(trap)

@@ -29,8 +29,7 @@ LENGTHS, LENGTHS_OF_NUMBERS = 8, 4  # chosen
 
 
 def moving(known: Iterable[Assumptions], arguments: Sequence[Value]) -> frozenset[Source]:
-    """The sources of ints and floats, and of strings in what the caller hands over, that were held to a value and have
-    another one now, or are free already.
+    """The sources of ints, floats and strings that were held to a value and have another one now, or are free already.
 
     The next recording makes them symbols: a number that changed once will change again, and so will its neighbours in
     a list. A container that had ever another length is among them by its :func:`extent`, a number whose ever other
@@ -58,7 +57,7 @@ def moving(known: Iterable[Assumptions], arguments: Sequence[Value]) -> frozense
                 now = value_at(fact.source, arguments, values)
                 if type(now) is NUMBERS[fact.kind] and not same_atom(now, fact.value):
                     sources.add(fact.source)
-            elif fact.kind in TEXTS and fact.source.is_argument:
+            elif fact.kind in TEXTS:
                 now = value_at(fact.source, arguments, values)
                 if type(now) is str and now != fact.value:
                     sources.add(fact.source)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import functools
+import operator
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
@@ -333,6 +334,7 @@ MAKERS: dict[str, Callable[[Build, Leaves, Built], Value]] = {
     "cell": _make_variable,
     "format": _make_text,
     "join": lambda r, leaves, built: "".join(_parts(r, leaves, built)),
+    "repeat": lambda r, leaves, built: operator.mul(*_parts(r, leaves, built)),
 }
 
 

@@ -15,7 +15,7 @@ import torch
 from framefuse.capture.callables.unseen import PLAIN, compared, compares, hidden, moves, shown, walked
 from framefuse.capture.facts.library_values import Arithmetic
 from framefuse.capture.facts.nested_numbers import pin_nested, reads_values
-from framefuse.capture.facts.numbers import NUMBERS, TRACKED, bare, made_of, plain_kind, plain_number
+from framefuse.capture.facts.numbers import NUMBERS, TRACKED, Integer, bare, computed, made_of, plain_kind, plain_number
 from framefuse.capture.facts.texts import Text
 from framefuse.capture.interp.continuations import PUSH_ITERATOR, PUSH_NEGATED, Again, PushChecked, PushOperation
 from framefuse.capture.interp.machine import Machine, Recovery
@@ -53,8 +53,10 @@ COMPARED = (tuple, list)
 TUPLES = (tuple, torch.Size)
 EQUALITY = (operator.eq, operator.ne)
 JOINING = (operator.add, operator.iadd, operator.mul, operator.imul)  # of sequences, which looks into no part
-CONCATENATING = (operator.add, operator.iadd)
+CONCATENATING, REPEATING = (operator.add, operator.iadd), (operator.mul, operator.imul)
 STRINGS = (str, Text)
+# A string and a number, of which one moves.
+REPEATED = {(Text, int), (Text, Integer), (str, Integer), (int, Text), (Integer, Text), (Integer, str)}
 SIMPLE = frozenset(
     (
         int,
@@ -210,6 +212,9 @@ class Operations:
             return self.machine.calls.call(frame, form, (left, right), {})
         if Text in (kind, other) and function in CONCATENATING and kind in STRINGS and other in STRINGS:
             frame.stack.append(made_of("join", bare(left) + bare(right), (left, right)))
+            return None
+        if function in REPEATING and (kind, other) in REPEATED:
+            frame.stack.append(made_of("repeat", computed(operator.mul, left, right), (left, right)))
             return None
         if kind in HOLDERS and other in HOLDERS and reads_values((left, right)):
             pin_nested((left, right))

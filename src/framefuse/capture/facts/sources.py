@@ -214,7 +214,7 @@ class Sources:
                 if free and (self.host.symbolic or (self.host.moves_floats and self.is_moving(source))):
                     return self._free_float(source, value)
                 self.float_fact(source, value)
-            elif kind is str and free is True and source.is_argument and self._is_free(source):
+            elif kind is str and free is True and self._is_free(source):
                 self.relations.note_tracked()
                 self._volatile(source, str(source))
                 self.fact(source, "type", str)
@@ -267,7 +267,7 @@ class Sources:
             self.told_apart[id(value)] = entry
 
     def _is_free(self, source: Source) -> bool:
-        """Whether a string among the arguments may be another one at the next call."""
+        """Whether a string may be another one at the next call."""
         return source.root.key in self.volatile or source in self.host.moving
 
     def answer(self, source: Source, question: AskedOfText) -> bool:

@@ -199,8 +199,14 @@ def _is_scheduled(frame: Frame, key: Value) -> bool:
 
 
 def _known_part(machine: Machine, holder: Value, key: slice) -> Value | None:
-    """A part of a known tuple or list that the call did not change: numbers in it stay as free as they are there."""
+    """A part of a known tuple or list that the call did not change: numbers in it stay as free as they are there. One
+    at an end of a list is that of any list of that many elements, one that the call appended to too.
+    """
     contents = machine.recorder.contents
+    if type(holder) is list and (places := _at_an_end(key, len(holder))):
+        if contents.count(holder, True) < max(abs(places[0]), abs(places[-1] + 1)):
+            raise AssertionError("a list has the elements that were found in it")
+        return [contents.item(holder, place, holder[place]) for place in places]
     if type(holder) not in (tuple, list) or contents.has_changed(holder):
         return None
     part = holder[key]
@@ -209,6 +215,20 @@ def _known_part(machine: Machine, holder: Value, key: slice) -> Value | None:
     contents.guard_length(holder)
     places = range(*key.indices(len(holder)))
     return type(holder)([contents.item(holder, place, value) for place, value in zip(places, part, strict=True)])
+
+
+def _at_an_end(key: slice, length: int) -> range | None:
+    """The places of a part, counted from the end of a list that its bounds are counted from; None where the bounds are
+    of both ends, or where a list of this ``length`` ends between them.
+    """
+    start, stop, step = key.start, key.stop, key.step
+    if step not in (None, 1) or any(type(bound) not in (int, type(None)) for bound in (start, stop)):
+        return None
+    if start is not None and start < 0 and (stop is None or stop < 0):
+        return range(start, stop or 0) if length >= -start else None
+    if (start is None or start >= 0) and stop is not None and stop >= 0:
+        return range(start or 0, stop) if length >= stop else None
+    return None
 
 
 def _index(machine: Machine, key: Value) -> Value:
