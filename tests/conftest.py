@@ -96,7 +96,8 @@ def compiled_calls_are_not_weighed(request: pytest.FixtureRequest, monkeypatch: 
         for first in ("FIRST", "SETTLE"):
             monkeypatch.setattr(function, first, weighing.MOST)
         monkeypatch.setattr(trace_limits, "COSTS", 0.0)
-        monkeypatch.setattr(trace_limits, "SLOW_SMALL", weighing.MOST)
+        for limit in ("SLOW_SMALL", "FIRST_CALLS"):
+            monkeypatch.setattr(trace_limits, limit, weighing.MOST)
 
 
 @pytest.fixture(autouse=True)

@@ -37,6 +37,7 @@ from framefuse.runtime.trace_limits import (
     Attempts,
     Bound,
     Lessons,
+    Payments,
     Streak,
     in_vain,
 )
@@ -135,6 +136,7 @@ class CompiledFunction:
     ended: Reason | None = None  # of the last recording, if the next one gets further
     lessons: Lessons = field(default_factory=Lessons)
     streak: Streak = field(default_factory=Streak)
+    payments: Payments = field(default_factory=Payments)
     recorder: int | None = None
     recompile: Function | None = None
     methods: tuple[str, ...] = ()
@@ -331,9 +333,21 @@ class CompiledFunction:
         if self.resume_dispatches:
             self.recordings.limit, most = 2 * limit if self.computes() else max(1, limit // IDLE), STREAK
         self.recordings.most = most * max(1.0, limit / LIMIT)
-        if self.recordings.allows(self.dispatch.eager, vain):
+        if not self.recordings.allows(self.dispatch.eager, vain):
+            self._say(self.streak.told(product.why for product in self.products), self.line, logging.INFO)
+            return False
+        return self._pays(hit)
+
+    def _pays(self, hit: bool) -> bool:
+        """Whether a recording of the case at hand may pay for itself. Behind compiled code of a function whose calls
+        are not small one may always: the interpreter, which goes on there, takes longer than an eager call.
+        """
+        small, dispatch = self.streak.small, self.dispatch
+        if self.options.fullgraph or (hit and not small):
             return True
-        self._say(self.streak.told(product.why for product in self.products), self.line, logging.INFO)
+        if self.payments.allows(dispatch.calls, dispatch.hits, dispatch.eager, time.perf_counter(), small):
+            return True
+        self._say(self.payments.told(), self.line, logging.INFO)
         return False
 
     def computes(self) -> bool:
@@ -347,6 +361,8 @@ class CompiledFunction:
         if records and self.bound.allows(dispatch.eager, in_vain(dispatch.entries)):
             return True
         some = dispatch.eager * (1 + UNASKED / (UNASKED + dispatch.waited))
+        if dispatch.eager < (paid := self.payments.until()):
+            some = min(some, paid)
         dispatch.until = self.bound.until if records else some
         return False
 
@@ -355,11 +371,16 @@ class CompiledFunction:
         """The call at hand is recorded in the block, or more of it is."""
         counts = not (self.dispatch.weighs and self.dispatch.recorded)
         self.dispatch.recorded = True
-        start = time.perf_counter()
+        products, entries, start = len(self.products), len(self.streak.last), time.perf_counter()
         try:
             yield
         finally:
-            self.lessons.took = time.perf_counter() - start
+            now = time.perf_counter()
+            self.lessons.took = now - start
+            if self.pending is None:
+                seconds = sum(sum(product.seconds.values()) for product in self.products[products:])
+                made, eager = self.streak.last[entries:], self.dispatch.eager
+                self.payments.made(made, seconds or self.lessons.took, eager, now)
             self.streak.recorded += 1.0 if counts else WITHIN
             if counts:
                 self.recordings.add(self.lessons.took, self.dispatch.eager)
@@ -458,7 +479,7 @@ class CompiledFunction:
             self.breaks.clear()
             self.bound, self.recordings = self.new_bound(), self.new_recordings()
             self.weighing, self.attempts = Weighing(), Attempts()
-            self.lessons, self.streak = Lessons(), Streak()
+            self.lessons, self.streak, self.payments = Lessons(), Streak(), Payments(self.dispatch.calls)
             self.products.clear()
             self.reasons.clear()
             self.looked_for.clear()

@@ -50,7 +50,7 @@ class ResumeDispatch:
     def went_on(self, times: int) -> None:
         """Takes note of a call whose rest the interpreter runs, here for so many ``times``."""
         parent = self.parent
-        calls = parent.streak.ran_slowly(parent.dispatch.hits)
+        calls = parent.streak.ran_slowly(parent.dispatch.hits, parent.payments.waits)
         parent.dispatch.pause(calls)
         if not calls and times > SLOW_RUNS + self.dispatch.hits // SLOW_SHARE:
             parent.prune(self)
@@ -58,6 +58,7 @@ class ResumeDispatch:
     def failed(self, error: BaseException, values: Arguments) -> Value:
         """Goes on with the exception of the opaque step; where it often raises, eager is faster."""
         self.raised += 1
+        self.parent.payments.waits = False
         self.went_on(self.raised)
         handed = (None, *values) if len(values) < self.count else values
         return answer(self.parent.compiler.resume(self.parent, self.point, handed, False, error))
@@ -67,6 +68,8 @@ class ResumeDispatch:
         parent = self.parent
         if parent.pending is not None:
             return self.run(*values)
+        parent.payments.missed += 1
+        parent.payments.waits = False
         vain = not parent.records(True) or not self.bound.allows(parent.dispatch.eager, in_vain(self.dispatch.entries))
         if vain or holds_back(False, parent.line):
             self.slow += 1

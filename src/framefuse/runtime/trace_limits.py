@@ -39,6 +39,14 @@ PATIENCE, COSTS = 4, 2.0
 NEVER = 1 << 62  # a fault of ours comes again
 RAISES = 4  # recordings more than traces that may end with an exception before calls wait
 MOST = 1 << 30
+FIRST_CALLS = 8  # in which cases are recorded as they come: behind these each recording is to pay for itself
+# Recordings behind these that are made at once where the first ones served USED calls each, and where they did not:
+# then in a function whose calls are not small alone. A recording of a small one takes as long as 40 to 700 calls.
+AT_ONCE, AT_ONCE_LARGE, USED = 3, 1, 2
+SERVED = 32  # calls that a case serves until another one is recorded for it; chosen
+# As long as a recording takes do calls run eagerly before the next one, or so much longer a time passes, with what else
+# the program does: both so many times where the first ones did not serve, and twice after one that served none.
+EAGER, ELAPSED, UNUSED = 1.0, 8.0, 4.0
 TIMES = 16.0  # as long as a trace took to make do calls run eagerly before the next one
 
 
@@ -128,15 +136,82 @@ class Streak:
         advice = "Make no key, constant or branch of what differs in each call, or do that outside of the function."
         return fact, f'{advice} If cases do come again, raise options={{"trace_limit": N}}.'
 
-    def ran_slowly(self, hits: int) -> int:
+    def ran_slowly(self, hits: int, waits: bool = False) -> int:
         """Takes note of a run of the interpreter from a point, after so many calls that began in compiled code; gives
-        the calls that are to be eager now.
+        the calls that are to be eager now, at once where the case at hand ``waits`` for such calls.
         """
         self.slow += 1
-        if not self.small or self.slow <= SLOW_SMALL + hits // SLOW_SMALL_SHARE:
+        if not self.small or (not waits and self.slow <= SLOW_SMALL + hits // SLOW_SMALL_SHARE):
             return 0
         pause, self.pause = self.pause, min(MOST, LONGER * self.pause)
         return pause
+
+
+@dataclass(slots=True)
+class Payments:
+    """What a recording of one more case waits for once a function is beyond its first calls: it is to pay for itself.
+
+    ``left`` recordings may be made at once, as far as that was decided. ``seconds`` is what the last of the ``count``
+    recordings took, which ended at ``ended`` on the clock, after ``eager`` seconds of calls that ran eagerly.
+    ``missed`` are the calls that compiled code began and did not end; ``open`` are the entries of recordings that did
+    not serve yet. The last new case ``waits`` or not. Calls are counted from so many that had ``begun`` before.
+    """
+
+    begun: int = 0
+    left: int | None = None
+    count: int = 0
+    missed: int = 0
+    seconds: float = 0.0
+    ended: float = 0.0
+    eager: float = 0.0
+    times: float = 1.0
+    waits: bool = False
+    open: list[Sequence[_native.Compiled]] = field(default_factory=list)
+
+    def allows(self, calls: int, hits: int, eager: float, now: float, small: bool) -> bool:
+        """Whether a new case may be recorded in this one of so many ``calls``, of which so many ``hits`` began in
+        compiled code, after so many seconds of ``eager`` ones, at the time ``now``.
+        """
+        if calls - self.begun <= FIRST_CALLS:
+            return True
+        if self.left is None:
+            used = hits - self.missed >= USED * self.count
+            self.left = AT_ONCE if used else 0 if small else AT_ONCE_LARGE
+            self.times = 1.0 if used else UNUSED
+        self._settle()
+        price = self.times * self.seconds
+        paid = eager - self.eager >= EAGER * price or now - self.ended >= ELAPSED * price
+        self.waits = not (paid or self.left)
+        return not self.waits
+
+    def until(self) -> float:
+        """The seconds of calls that ran eagerly after which it may."""
+        return self.eager + EAGER * self.times * self.seconds
+
+    def told(self) -> tuple[str, str]:
+        """Why it waits, and what to do about it."""
+        fact = f"A case that is new after {FIRST_CALLS} calls runs eagerly until that took as long as compiling does."
+        return fact, "Nothing. Cases that come in the first calls are compiled at once."
+
+    def made(self, entries: Sequence[_native.Compiled], seconds: float, eager: float, now: float) -> None:
+        """A case was recorded, which gave these entries, if any."""
+        self.count += 1
+        self.seconds, self.eager, self.ended = seconds, eager, now
+        if self.left is None:
+            return
+        if self.left:
+            self.left -= 1
+        else:
+            self.times *= 2
+        if entries:
+            self.open.append(entries)
+
+    def _settle(self) -> None:
+        """Cases that served are paid for."""
+        served = [entries for entries in self.open if max(entry.hits for entry in entries) >= SERVED]
+        if served and self.left is not None:
+            self.open = [entries for entries in self.open if entries not in served]
+            self.left, self.times = min(AT_ONCE, self.left + len(served)), 1.0
 
 
 @dataclass(slots=True)

@@ -8,14 +8,22 @@ import torch
 import framefuse
 from framefuse.api import compiled_function
 from framefuse.runtime.trace_limits import (
+    AT_ONCE,
+    AT_ONCE_LARGE,
+    EAGER,
+    ELAPSED,
+    FIRST_CALLS,
     REDEEMED,
+    SERVED,
     SHARE,
     SLOW_SMALL,
     SLOW_SMALL_SHARE,
     STREAK,
     TIMES,
+    USED,
     VAIN,
     Bound,
+    Payments,
     Streak,
 )
 
@@ -149,6 +157,51 @@ def test_cases_behind_a_break_that_come_in_turn_are_all_compiled_by_the_second_r
         made.append(state.recordings.made)
     assert made[STREAK - 1] == made[11] == STREAK
     assert made[23] == made[-1] == 12 and not state.attempts.prunes and not state.dispatch.rest
+
+
+class Hit:
+    hits = 0
+
+
+@pytest.mark.weighed
+def test_a_recording_behind_the_first_calls_pays_for_itself():
+    payments, calls, hits = Payments(), FIRST_CALLS + 1, 2 * USED
+
+    def allows(eager, now, calls=calls):
+        return payments.allows(calls, hits, eager, now, True)
+
+    for call in range(2):
+        assert allows(0.0, 0.0, call)
+        payments.made([Hit()], 1.0, 0.0, 0.0)
+    for _ in range(AT_ONCE):
+        assert allows(0.0, 0.0)
+        payments.made([Hit()], 1.0, 0.0, 0.0)
+    assert not allows(EAGER - 0.1, ELAPSED - 0.1) and payments.until() == EAGER and payments.waits
+    assert allows(EAGER, 0.0) and allows(0.0, ELAPSED) and not payments.waits
+    payments.made([last := Hit()], 1.0, EAGER, 0.0)  # as long again, and twice as that served none
+    assert not allows(3 * EAGER - 0.1, 0.0) and payments.until() == 3 * EAGER
+    last.hits = SERVED
+    assert allows(EAGER, 0.0)
+    payments.made([Hit()], 1.0, EAGER, 0.0)
+    assert not allows(EAGER, 0.0) and allows(2 * EAGER, 0.0)
+
+
+@pytest.mark.weighed
+@pytest.mark.parametrize(("small", "missed"), [(True, 0), (True, 1), (False, 1)])
+def test_recordings_that_did_not_serve_are_followed_by_fewer(small, missed):
+    payments = Payments(count=3, missed=missed, seconds=1.0)
+    assert payments.allows(FIRST_CALLS + 1, 3 * USED, 0.0, 0.0, small) is not (small and missed)
+    assert payments.left == (AT_ONCE_LARGE if missed else AT_ONCE) * (not small or not missed)
+
+
+@pytest.mark.weighed
+def test_new_cases_in_later_calls_run_eagerly():
+    compiled = framefuse.compile(lambda x, key: {key: torch.sin(x)})
+    state = compiled_function(compiled)
+    for number in range(60):
+        x, key = torch.randn(3), "same" if number < 20 else f"k{number}"
+        torch.testing.assert_close(compiled(x, key)[key], x.sin())
+    assert len(state.products) <= 1 + AT_ONCE + 1
 
 
 def lbfgs():
