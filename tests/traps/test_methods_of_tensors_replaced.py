@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,8 +27,16 @@ def around(own: Any, factor: float) -> Any:
     return property(lambda x: own.__get__(x) * factor)
 
 
+@pytest.fixture(params=["", "cpu"])
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A default device: torch's mode for it calls what the program has set once more, as the function of that name."""
+    torch.set_default_device(request.param or None)
+    yield request.param
+    torch.set_default_device(None)
+
+
 @pytest.mark.parametrize("name", READS)
-def test_methods_of_tensors_replaced(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_methods_of_tensors_replaced(name: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     own = getattr(torch.Tensor, name)
 
     def program(compiled: Any) -> Any:
@@ -39,4 +48,4 @@ def test_methods_of_tensors_replaced(name: str, monkeypatch: pytest.MonkeyPatch)
                 for number in (1, 2):
                     yield f(torch.full((2, 3), float(number)))
 
-    hold(Trap(program, 3, 2))
+    hold(Trap(program, 3, 2, waits=("torch-mode",) if device else ()))

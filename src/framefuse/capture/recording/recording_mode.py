@@ -51,11 +51,15 @@ class RecordingMode(TorchFunctionMode):
             return recorder.transformed.call(func, args, kwargs)
         if self.device is not None and kwargs.get("device") is None and func in _device_constructors():
             kwargs = {**kwargs, "device": self.device}
+        given_by_name = func
         if type(func) is FunctionType:
             if not _of_torch(func.__globals__):
                 func = _asked(func, recorder.called)
         elif type(func) is MethodWrapperType and type(func.__self__) is property:
             func = _replaced(func.__self__).__get__
+        if self.device is not None and func is not given_by_name:
+            recorder.kill("torch-mode", "A default device, around a function of torch that the program has set anew,")
+            return func(*args, **kwargs)
         name = call_name(func)
         answer = ANSWERS.get(name)
         if answer is not None:
