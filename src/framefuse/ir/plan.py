@@ -149,7 +149,9 @@ class CallStep:
     copied into that layout. ``inside`` is True when the callable may see arena or view slots (it neither keeps nor
     returns its operands' memory); otherwise operands are input, fresh or call slots. ``commits`` is True for a call
     that cannot run twice (other processes take part in it, or it lets go of an input): the plan does not decline after
-    it. ``name`` is for printing.
+    it. A call of an operator that the program has defined is not made again after it raised: ``once`` gives, of the
+    calls of this kind that were made and the error, the context under which the program runs if the plan declines.
+    ``name`` is for printing.
     """
 
     name: str
@@ -163,6 +165,7 @@ class CallStep:
     grad: bool = False
     keeps_mode: bool = False
     commits: bool = False
+    once: Callable[..., object] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,8 +48,8 @@ def probed(
     ``known`` are the operands as recorded, and ``number`` brings a recorded number over the graph's symbols. What calls
     of the graph gave is in ``earlier``, for those of equal layers.
     """
-    known_to_torch = of_torch(call.target) or isinstance(call.target, OVERLOADS)
-    if FORMS not in sys.modules or call.random or not known_to_torch or sized_by_data(call, known):
+    asked = of_torch(call.target) or _has_form(call.target)
+    if FORMS not in sys.modules or call.random or not asked or sized_by_data(call, known):
         return None
     numbers = [number(value) for value in numbers_in((call.args, call.kwargs))]
     seen: dict[Expr, None] = {}
@@ -65,6 +65,14 @@ def probed(
     if given is None or key not in earlier:
         earlier[key] = _tried(call, operands, metas, known, hints, number, seen, (first, *others))
     return earlier[key]
+
+
+def _has_form(target: Value) -> bool:
+    """Whether an operator has a form of its own for tensors without data: another's code may have any effect."""
+    if isinstance(target, OVERLOADS[1]):
+        return all(_has_form(getattr(target, overload)) for overload in target.overloads())
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    return isinstance(target, OVERLOADS[0]) and has(target.name(), "Meta")
 
 
 def _given(value: Value, operands: Mapping[int, Shape], known: Mapping[int, TensorMeta], number: Value) -> Value:

@@ -14,6 +14,7 @@ typedef struct {
     bool straight;      /* the arguments are the first inputs, in order */
     PyObject *function; /* borrowed from the plan */
     PyObject *names;    /* owned, NULL without keywords */
+    PyObject *once;     /* owned, NULL where the call may be made again: a class whose instances keep it from that */
     struct CallOut {
         int32_t slot, depth;
         int32_t *path;

@@ -8,6 +8,7 @@
 #include "frames.h"
 #include "guards.h"
 #include "plan_type.h"
+#include "rewind.h"
 #include "run.h"
 #include "steps.h"
 #include "switch.h"
@@ -454,7 +455,9 @@ static PyObject *run_points(PyObject *handed, Dispatch *point)
                 int found = point->enabled ? try_entries(point, values, count, &result, &next) : FOUND_DECLINED;
                 if (found == FOUND_DECLINED) {
                     point->declines++;
+                    PyObject *mode = rewind_enter();
                     result = PyObject_Vectorcall(point->function, values, (size_t)count, NULL);
+                    rewind_leave(mode);
                 } else if (found == FOUND_NONE) {
                     point->misses++;
                     result = call_miss(point, values, (size_t)count, NULL);
@@ -502,7 +505,9 @@ static PyObject *compiled_call(Dispatch *self, PyObject *const *args, size_t fla
     else if (UNLIKELY(found != FOUND_DONE)) {
         if (found == FOUND_DECLINED) {
             self->declines++;
+            PyObject *mode = rewind_enter();
             result = call_original(self, args, flags, names);
+            rewind_leave(mode);
         } else {
             self->misses++;
             if (self->eager < self->until) {
@@ -595,6 +600,12 @@ static PyObject *compiled_frame(Dispatch *self, PyObject *const *bound, bool *pl
         result = run_points(result, follow);
     } else if (found == FOUND_DECLINED) {
         self->declines++;
+        if (UNLIKELY(rewind_waits())) {
+            PyObject *mode = rewind_enter();
+            *plain = false;
+            result = call_original_bound(self, bound);
+            rewind_leave(mode);
+        }
     } else if (found == FOUND_DONE) {
         *plain = false;
     } else {

@@ -22,6 +22,7 @@ void frame_free(const PlanProgram *plan, Frame *frame)
     for (int32_t i = 0; frame->tensors && i < plan->slot_count; i++)
         Py_CLEAR(frame->tensors[i]);
     Py_CLEAR(frame->nans);
+    Py_CLEAR(frame->raised);
     PyMem_Free(frame->numbers);
     if (frame->tensors)
         PyMem_Free(frame->tensors - 1);

@@ -28,6 +28,7 @@ struct Frame {
     DeviceArena *arenas;  /* owned: those of other devices, in the plan's order */
     PyObject *states;     /* owned, during a run: the states of the plan's generators before it */
     PyObject *nans;       /* owned, during a run, or NULL: by number, the object that a NaN is */
+    PyObject *raised;     /* owned, during a run, or NULL: under what the program is to run if this run declines */
     bool busy, committed; /* committed: something that must not happen twice has happened, or must be seen */
     bool behind;          /* and a step that must not run twice has ended */
 };

@@ -267,6 +267,11 @@ static int read_call(PlanProgram *plan, PyObject *source, CallInfo *call)
             return wrong("a normal slot that is no call slot", source);
     if (field_bool(source, "grad", &call->grad) < 0 || field_bool(source, "keeps_mode", &call->keeps_mode) < 0)
         return -1;
+    call->once = PyObject_GetAttrString(source, "once");
+    if (!call->once)
+        return -1;
+    if (call->once == Py_None)
+        Py_CLEAR(call->once);
     call->gradients_of_convolution = !call->names && !call->grad && is_convolution_backward(call->function);
     return field_bool(source, "commits", &call->commits);
 }
@@ -510,6 +515,7 @@ static void call_free(CallInfo *call)
     for (int32_t i = 0; i < call->out_count; i++)
         PyMem_Free(call->outs[i].path);
     Py_XDECREF(call->names);
+    Py_XDECREF(call->once);
     PyMem_Free(call->args);
     PyMem_Free(call->outs);
     PyMem_Free(call->binds);

@@ -1,7 +1,9 @@
-/* Keeps what a run draws and sends from happening twice: generators go back to where a declined run found them, and
-   a run whose collective has run does not decline any more. */
+/* Keeps what a run draws and sends from happening twice: generators go back to where a declined run found them, a run
+   whose collective has run does not decline any more, and an operator of the program's that raised in a run is not
+   called again by the program that runs in its place. */
 #include "rewind.h"
 
+#include "call.h"
 #include "plan.h"
 #include "template.h"
 
@@ -67,4 +69,71 @@ bool run_must_end(const Frame *frame)
     if (frame->behind && PyErr_ExceptionMatches(PyExc_Exception))
         add_note();
     return frame->committed || (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception));
+}
+
+static __thread PyObject *to_enter; /* owned, or NULL: under what the program runs in place of the run that declined */
+
+static PyObject *call_made(const CallInfo *call)
+{
+    return Py_BuildValue("(OO)", call->function, call->out_count ? Py_True : Py_False);
+}
+
+/* The step has failed: what keeps its call from being made again is made of the calls of its kind up to it. */
+void rewind_raised(const PlanProgram *plan, Frame *frame, const Step *failed)
+{
+    const CallInfo *call = failed->as.call;
+    if (!call->once || frame->committed || !PyErr_ExceptionMatches(PyExc_Exception))
+        return;
+    PyObject *kind, *error, *trace, *calls = PyList_New(0);
+    PyErr_Fetch(&kind, &error, &trace);
+    PyErr_NormalizeException(&kind, &error, &trace);
+    if (error && trace)
+        PyException_SetTraceback(error, trace);
+    for (const Step *step = plan->steps; calls && step <= failed; step++) {
+        PyObject *made = step->kind == STEP_CALL && step->as.call->once ? call_made(step->as.call) : Py_NewRef(Py_None);
+        if (!made || (made != Py_None && PyList_Append(calls, made) < 0))
+            Py_CLEAR(calls);
+        Py_XDECREF(made);
+    }
+    Py_XSETREF(frame->raised, calls && error ? PyObject_CallFunctionObjArgs(call->once, calls, error, NULL) : NULL);
+    Py_XDECREF(calls);
+    if (!frame->raised)
+        PyErr_Clear();
+    PyErr_Restore(kind, error, trace);
+}
+
+void rewind_declined(Frame *frame)
+{
+    PyObject *before = to_enter;
+    to_enter = frame->raised, frame->raised = NULL;
+    Py_XDECREF(before);
+}
+
+bool rewind_waits(void) { return to_enter != NULL; }
+
+PyObject *rewind_enter(void)
+{
+    PyObject *mode = to_enter;
+    to_enter = NULL;
+    PyObject *entered = mode ? PyObject_CallMethod(mode, "__enter__", NULL) : NULL;
+    if (mode && !entered) {
+        PyErr_Clear();
+        Py_CLEAR(mode);
+    }
+    Py_XDECREF(entered);
+    return mode;
+}
+
+void rewind_leave(PyObject *mode)
+{
+    if (LIKELY(!mode))
+        return;
+    PyObject *kind, *error, *trace;
+    PyErr_Fetch(&kind, &error, &trace);
+    PyObject *left = PyObject_CallMethod(mode, "__exit__", "OOO", Py_None, Py_None, Py_None);
+    if (!left)
+        PyErr_WriteUnraisable(mode);
+    Py_XDECREF(left);
+    Py_DECREF(mode);
+    PyErr_Restore(kind, error, trace);
 }

@@ -203,10 +203,12 @@ static int run_in(PlanProgram *plan, Frame *frame, char **buffers, PyObject *con
         if (!plan->declined && PyErr_Occurred())
             keep_error(plan);
         plan_rewind(plan, frame);
+        rewind_declined(frame);
         plan->declines++;
         answer = RUN_DECLINED;
     }
     Py_CLEAR(frame->states);
+    Py_CLEAR(frame->raised);
     unload(plan, frame);
     Py_XDECREF(before);
     return answer;

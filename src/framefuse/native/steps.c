@@ -7,6 +7,7 @@
 #include "memory.h"
 #include "numbers.h"
 #include "plan.h"
+#include "rewind.h"
 #include "threads.h"
 
 PyObject *Declined;
@@ -62,8 +63,10 @@ int step_run(PlanProgram *plan, Frame *frame, const Step *step, char **buffers)
         if (step->as.call->commits && !frame->committed && !may_go_on(plan, frame, step + 1))
             return -1;
         frame->committed |= step->as.call->commits;
-        if (call_run(plan, frame, step->as.call) < 0)
+        if (call_run(plan, frame, step->as.call) < 0) {
+            rewind_raised(plan, frame, step);
             return -1;
+        }
         frame->behind |= step->as.call->commits;
         return 0;
     case STEP_NUMBERS:

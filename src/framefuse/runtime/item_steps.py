@@ -36,6 +36,7 @@ from framefuse.ir.schedule import (
 )
 from framefuse.ir.values import Function, Value
 from framefuse.runtime.plan_steps import Steps
+from framefuse.runtime.raised_once import RaisedOnce
 from framefuse.runtime.templates import RunTime, argument_template
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ class Items:
             normal=() if late else normal,
             inside=item.inside,
             commits=getattr(target, "commits", False),
+            once=RaisedOnce if "::" in node.attr("name") else None,
         )
         if not late:
             self.steps.add(step)

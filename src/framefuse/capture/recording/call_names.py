@@ -80,12 +80,17 @@ def by_torchs_names(function: Value, kwargs: Keywords) -> Keywords:
 
 def may_be_random(name: str, kwargs: Keywords) -> bool:
     """Whether a call may advance a generator, so that its state is compared."""
-    return TABLE[name].draws or "generator" in kwargs or "::" in name or name.startswith(KEPT)
+    return TABLE[name].draws or "generator" in kwargs or may_act(name)
+
+
+def may_act(name: str) -> bool:
+    """Whether a call of this name is of the program's own code, which may have any effect."""
+    return "::" in name or name.startswith(KEPT)
 
 
 def is_once(call: Call) -> bool:
     """Whether a call may have effects of its own, which a second one would repeat."""
-    return "::" in call.name or call.name.startswith(KEPT) or bool(getattr(call.target, "commits", False))
+    return may_act(call.name) or bool(getattr(call.target, "commits", False))
 
 
 def makes_leaf(kwargs: Keywords) -> bool:

@@ -484,7 +484,7 @@ class Recorder:
             if prepared.named:
                 # A generator that is an argument moves too.
                 advanced = advanced or any(is_a(value, Source) for value in prepared.named.values())
-            self.memory.ran(bool(written or advanced or self._told))
+            self.memory.ran(bool(written or advanced or self._told) or call_names.may_act(name))
             data = counts = call_names.sizes_from_data(name, args, kwargs)
             if self.sizes.from_data:
                 data = data or any(self.numbers[id(tensor)] in self.sizes.from_data for tensor in operands)
