@@ -250,6 +250,34 @@ def a_cached_function_that_writes_what_was_read_before(compiled):
 
 
 @trap(traces=2, hits=3)
+def a_cache_of_a_model_that_is_asked_for_a_tensor_of_the_call(compiled):
+    def positions(shape, mask=None):
+        return torch.ones(shape) if mask is None else mask.cumsum(0)
+
+    positions.__module__ = "transformers.models.detr.modeling_detr"
+    cached = functools.lru_cache(maxsize=1)(positions)
+    f = compiled(lambda x: x * cached(x.shape, mask=x > 0) + 1)
+    for call in range(5):
+        yield f(torch.arange(3.0) - call)
+    if hasattr(f, "__framefuse__"):
+        assert not framefuse.explain(f).breaks
+
+
+@trap(traces=7, hits=4)
+def a_cache_of_a_model_that_is_asked_for_a_tensor_of_the_caller(compiled):
+    def positions(mask):
+        return mask.cumsum(0)
+
+    positions.__module__ = "transformers.models.detr.modeling_detr"
+    cached = functools.lru_cache(maxsize=1)(positions)
+    f = compiled(lambda x, mask: x * cached(mask))
+    mask = torch.ones(3)
+    for call in range(6):
+        mask += 1
+        yield f(torch.arange(3.0) - call, mask), cached.cache_info().misses
+
+
+@trap(traces=2, hits=3)
 def a_cache_of_numbers_that_is_cleared(compiled):
     made = collections.Counter()
 

@@ -215,7 +215,7 @@ class Calls:
             if kind is operator.itemgetter and python_method(type(args[0]), "__getitem__") is not None:
                 return Instead(item_getter_, (args[0], *made_of(target)[0]), kwargs)
         self.recorder.memory.lasting += 1  # what follows runs Python, or enters a frame
-        if is_pure(target):
+        if is_pure(target, args, kwargs, sources):
             value = call_pure(self.recorder, target, args, kwargs)
             if value is MISSING:
                 return Instead(target.__wrapped__, args, kwargs)

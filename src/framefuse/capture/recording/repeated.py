@@ -24,6 +24,7 @@ PURE = frozenset(
     for name in ("_prepare_transformation_recipe", "_reconstruct_from_shape_uncached", "_compactify_pattern_for_einsum")
 ) | {("einops.packing", "analyze_pattern")}
 
+MODELS = "transformers.models."
 LOGGING = ("logging", "transformers.utils.logging", "diffusers.utils.logging")
 
 
@@ -71,11 +72,16 @@ def says_once(target: Value) -> bool:
     return getattr(target.__wrapped__, "__module__", "") in LOGGING and target.__name__.endswith("_once")
 
 
-def is_pure(target: Value) -> bool:
-    """Whether a cached function gives the same for the same arguments, so that no fact need hold what it gave."""
+def is_pure(target: Value, args: Arguments, kwargs: Keywords, sources: Sources) -> bool:
+    """Whether a cached function gives the same for the same arguments, so that no fact need hold what it gave. Those of
+    transformers' models, which a compiler is to pass by, are never found for a tensor that this call made.
+    """
     function = getattr(target, "__wrapped__", None)
     if not is_cached(target) or type(function) is not types.FunctionType:
         return False
+    if str(function.__module__).startswith(MODELS):
+        made = (is_a(value, torch.Tensor) and not sources.knows(value) for value in (*args, *kwargs.values()))
+        return any(made)
     return (function.__module__, function.__name__) in PURE
 
 
