@@ -15,6 +15,7 @@ import random
 import struct
 
 import numpy as np
+import torch
 from tests.traps.plainly import with_numbers
 from tests.traps.trap import Table, Trap, hold
 
@@ -473,6 +474,30 @@ def str_fmt(x, n):
         "a,b,c,d,e,f,g".split(",", n),
         x * n,
     )
+
+
+@TABLE.trap(traces=6, hits=2)
+def truths_of_numpy(compiled):
+    @compiled
+    def f(x, flag):
+        y = x * 2 if flag else x - 3
+        return y, flag, flag == True, flag & True, not flag, flag is np.True_
+
+    for flag in (np.True_, np.False_, np.bool_(1), True, np.False_, np.True_, np.int64(0), False):
+        yield f(torch.ones(2), flag)
+
+
+@TABLE.trap(traces=12, hits=2)
+def a_truth_of_numpy_over_a_break(compiled):
+    @compiled
+    def f(x, n):
+        flag = np.lcm(n, 4) % 8 == 0
+        y = x + 1
+        total = y.sum().tolist()
+        return (y * total if flag else y), flag
+
+    for n in (2, 8, 3, 8, 2, 16):
+        yield f(torch.ones(2) * n, n)
 
 
 @TABLE.parametrize()

@@ -12,6 +12,7 @@ SCALARS: frozenset[type] = frozenset(
 )  # fmt: skip
 
 FUNCTIONS: type = np.ufunc  # those of NumPy that compute element by element: each its own, for good
+TRUTHS: type = np.bool_  # of which there are two, as of Python's
 
 
 def is_numpy_number(value: Value) -> bool:

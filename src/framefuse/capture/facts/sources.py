@@ -24,6 +24,7 @@ from framefuse.capture.program.bound import BOUND_KINDS
 from framefuse.ir.classes import immutable, is_by_content
 from framefuse.ir.facts import Fact, Source, all_numbers, extent, looked_at
 from framefuse.ir.numbers import Real, Symbol
+from framefuse.ir.numpy_numbers import TRUTHS
 from framefuse.ir.own_class import is_a
 from framefuse.ir.source import Line
 from framefuse.ir.trace import Build
@@ -201,7 +202,7 @@ class Sources:
                 kind = type(value)
             if free == CARRIED:
                 free = kind in (int, float, str) and bool(self.host.moving) and self.is_moving(source)
-            if kind in SINGLETONS:
+            if kind in SINGLETONS or kind is TRUTHS:
                 self.fact(source, "is", value, id(value))
             elif kind is int:
                 if free and self.host.symbolic and -(2**63) <= value < 2**63:
