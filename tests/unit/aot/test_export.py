@@ -126,6 +126,20 @@ def test_a_program_in_c_runs_it(exported, tmp_path):
     assert done.returncode == 1 and "17 is to be == 16" in done.stderr
 
 
+def test_a_program_in_c_replaces_weights(tmp_path):
+    path, model = tmp_path / "linear.so", torch.nn.Linear(16, 4).eval()
+    framefuse.export(model, (torch.randn(1, 16),), path)
+    command = ["cc", "-O2", "-Wall", "-Werror", f"-I{RUNTIME}", HERE / "weights.c", path, "-o", tmp_path / "program"]
+    subprocess.run(command, check=True, capture_output=True)
+    done = subprocess.run([tmp_path / "program"], capture_output=True, text=True)
+    assert done.returncode == 0 and "no weight none" in done.stderr and "1 dimensions, not 2" in done.stderr
+    before, refused, after = torch.tensor([float(line) for line in done.stdout.split()]).reshape(3, 4)
+    x = torch.arange(16.0) / 8
+    torch.testing.assert_close(before, model(x).detach())
+    torch.testing.assert_close(refused, before, rtol=0, atol=0)
+    torch.testing.assert_close(after, x.sum() + torch.arange(4.0))
+
+
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
 def test_a_program_in_cpp_runs_it(exported, tmp_path):
     path, model = exported
