@@ -130,11 +130,13 @@ ROOMS: dict[str, dict[str, set[str]]] = {
     },
     "ir": {
         "dtypes": set(),
-        "numbers": {"source"},
+        "frozen_classes": set(),
+        "numbers": {"frozen_classes", "source"},
         "source": set(),
         "ops": set(),
         "costs": set(),
-        "kernel": {"dtypes", "numbers", "source", "loops.nodes"},  # for type checkers: its body is read late
+        # for type checkers: its body is read late
+        "kernel": {"dtypes", "frozen_classes", "numbers", "source", "loops.nodes"},
         "loops": {"kernel", "loops.nodes"},
         "loops.nodes": {"dtypes", "numbers"},
         "loops.walk": {"numbers", "loops.nodes"},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import types
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from framefuse.capture.program.debuggers import hands_over
@@ -15,6 +14,7 @@ from framefuse.capture.program.lookups import type_get
 from framefuse.capture.program.versions import CURRENT
 from framefuse.capture.recording.replaced_queries import refused as refused_now
 from framefuse.errors import Reason
+from framefuse.ir.frozen_classes import dataclass
 from framefuse.ir.own_class import is_a
 from framefuse.ir.source import written_at
 from framefuse.ir.stops import reason

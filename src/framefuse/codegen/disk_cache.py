@@ -11,8 +11,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from framefuse.ir.frozen_classes import dataclass
 
 # A folder that holds more than one of these is thinned to half of it, the files first that were used longest ago.
 MOST_FILES = 20_000

@@ -7,7 +7,7 @@ import inspect
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from framefuse.guards.program import build
 from framefuse.ir import passes_in_force, progress, whole_kernels
 from framefuse.ir.compiled import Chosen, GraphCode
 from framefuse.ir.facts import Assumptions, Source
+from framefuse.ir.frozen_classes import dataclass
 from framefuse.ir.graph import Graph
 from framefuse.ir.guards import Guards, KeptGuards
 from framefuse.ir.late_imports import later

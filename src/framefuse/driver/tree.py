@@ -6,7 +6,7 @@ import logging
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -30,6 +30,7 @@ from framefuse.ir.collector import collector_paused, made_to_last
 from framefuse.ir.custom_runs import COMPILING
 from framefuse.ir.elements import EITHER, branch_of
 from framefuse.ir.facts import Source
+from framefuse.ir.frozen_classes import dataclass
 from framefuse.ir.late_imports import later
 from framefuse.ir.source import Line
 from framefuse.ir.stops import detail, reason

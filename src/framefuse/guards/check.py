@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 
@@ -11,6 +11,7 @@ from framefuse.guards.instructions import RULES, Failed, Run, Said
 from framefuse.guards.source_nodes import MISSING
 from framefuse.ir.default_device import default_device
 from framefuse.ir.facts import GlobalState, Source
+from framefuse.ir.frozen_classes import dataclass
 from framefuse.ir.own_class import is_a
 from framefuse.ir.plan import GuardProgram
 from framefuse.ir.values import Arguments, Value

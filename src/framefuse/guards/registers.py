@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
 
 import torch
 
@@ -15,6 +14,7 @@ from framefuse.guards.source_nodes import MISSING, Instruction, Node, Nodes, Par
 from framefuse.ir.classes import is_by_content
 from framefuse.ir.comparisons import RealRelation, Relation
 from framefuse.ir.facts import Assumptions, Fact, Source, TensorSpec
+from framefuse.ir.frozen_classes import dataclass
 from framefuse.ir.numbers import Expr, Real, Symbol, Whole
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from framefuse.ir.frozen_classes import dataclass
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.source import Line
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from framefuse.ir.frozen_classes import dataclass
 from framefuse.ir.schedule import Schedule
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from framefuse.ir.comparisons import RealRelation, Relation
 from framefuse.ir.dtypes import DType
+from framefuse.ir.frozen_classes import dataclass
 from framefuse.ir.numbers import Expr, Real, Symbol, Whole
 from framefuse.ir.source import Line
 from framefuse.ir.values import Value

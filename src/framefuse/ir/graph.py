@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from framefuse.ir.comparisons import Relation
 from framefuse.ir.dtypes import DType
+from framefuse.ir.frozen_classes import dataclass
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.source import Line
 from framefuse.ir.values import Value

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from framefuse.ir.facts import Assumptions, Source
+from framefuse.ir.frozen_classes import dataclass
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.plan import GuardProgram
 from framefuse.ir.trace import Trace

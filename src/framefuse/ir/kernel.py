@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from framefuse.ir.dtypes import DType
+from framefuse.ir.frozen_classes import dataclass
 from framefuse.ir.numbers import Expr, Symbol
 from framefuse.ir.source import Line
 

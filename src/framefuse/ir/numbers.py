@@ -8,10 +8,11 @@ import operator
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any, ClassVar
 
+from framefuse.ir.frozen_classes import dataclass
 from framefuse.ir.source import Line
 
 

@@ -8,9 +8,9 @@ reads or writes. Templates describe Python values over slots, numbers, guard reg
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from framefuse.ir.frozen_classes import dataclass
 from framefuse.ir.numbers import C_FUNCTIONS
 
 # Number instructions: (op, destination, left, right); ``const`` holds its int or float in ``left``; unary ones leave

@@ -4,10 +4,11 @@ expressions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from framefuse.ir.dtypes import DType
+from framefuse.ir.frozen_classes import dataclass
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.source import Line

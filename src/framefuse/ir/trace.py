@@ -4,11 +4,12 @@ result.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 
 from framefuse.ir.facts import Assumptions, Casts, Input
+from framefuse.ir.frozen_classes import dataclass
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.source import Line
 from framefuse.ir.values import Value

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING
 
 from framefuse.ir.compiled import GraphCode
 from framefuse.ir.facts import Assumptions
+from framefuse.ir.frozen_classes import dataclass
 from framefuse.ir.graph import Graph
 from framefuse.ir.guards import Guards, KeptGuards
 from framefuse.ir.plan import Plan

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import operator
 import types
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from framefuse import _native
 from framefuse.ir.facts import Source
+from framefuse.ir.frozen_classes import dataclass
 from framefuse.ir.graph import Arg, Node
 from framefuse.ir.late_imports import later
 from framefuse.ir.native_code import NativeCode

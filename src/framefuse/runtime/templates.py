@@ -11,11 +11,11 @@ import operator
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from framefuse.ir.classes import builtin_base, written_in_c
 from framefuse.ir.facts import Source
+from framefuse.ir.frozen_classes import dataclass
 from framefuse.ir.graph import Arg
 from framefuse.ir.numbers import Expr, Real
 from framefuse.ir.plan import Template

@@ -5,11 +5,12 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from framefuse.codegen.llvm.addresses import address
 from framefuse.errors import CompilerBug
+from framefuse.ir.frozen_classes import dataclass
 from framefuse.ir.late_imports import later
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import logging
 import marshal
 import types
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from framefuse.capture.entry import bind, entry, refused
 from framefuse.codegen.disk_cache import DiskCache, cache_folder
@@ -23,6 +23,7 @@ from framefuse.driver.programs.records import VERSION, Unstorable, read, written
 from framefuse.guards.check import Texts
 from framefuse.guards.versions import unchanged
 from framefuse.ir.facts import Assumptions, Fact
+from framefuse.ir.frozen_classes import dataclass
 from framefuse.ir.guards import Guards, KeptGuards
 from framefuse.ir.trace import Build, Trace
 from framefuse.ir.values import Arguments, Function, Keywords, Value

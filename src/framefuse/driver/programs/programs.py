@@ -6,7 +6,6 @@ import functools
 import hashlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from framefuse.codegen.disk_cache import DiskCache, cache_folder
 from framefuse.codegen.llvm import kept_kernels, object_of
@@ -17,6 +16,7 @@ from framefuse.driver.programs.records import read, written
 from framefuse.driver.programs.trace_key import trace_data
 from framefuse.ir import passes_in_force
 from framefuse.ir.compiled import Chosen, GraphCode
+from framefuse.ir.frozen_classes import dataclass
 from framefuse.ir.native_code import NativeCode
 from framefuse.ir.schedule import RunKernel, Schedule
 from framefuse.ir.values import Value

@@ -13,7 +13,7 @@ import math
 import operator
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import Enum
 from types import EllipsisType, MemberDescriptorType, NoneType
 
@@ -22,6 +22,7 @@ import torch
 from framefuse import _native
 from framefuse.driver.programs.storable import CLASSES, IDENTITY, class_of
 from framefuse.ir.dtypes import BY_NAME, DType
+from framefuse.ir.frozen_classes import dataclass
 from framefuse.ir.kernel import Kernel, kept_kernel
 from framefuse.ir.numbers import Expr, Symbol
 from framefuse.ir.values import Value
