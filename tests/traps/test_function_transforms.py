@@ -334,6 +334,14 @@ def gradients_flow_through_conjugates(compiled: Any) -> Iterator[Any]:
             yield torch.autograd.grad(f(w), w)
 
 
+@TABLE.trap(traces=1, hits=3)
+def conjugates_inside_an_operator_are_resolved(compiled: Any) -> Iterator[Any]:
+    """Below a dispatch mode torch leaves them as they are: the recorded call gave another pseudoinverse."""
+    f = compiled(vmap(torch.linalg.pinv))
+    for _ in ROUNDS:
+        yield f(torch.randn(3, 4, 4, dtype=torch.complex128))
+
+
 @TABLE.trap(traces=3, hits=3)
 def the_mode_of_items_ends_with_its_block(compiled: Any) -> Iterator[Any]:
     from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex

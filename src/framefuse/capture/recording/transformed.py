@@ -82,7 +82,11 @@ class Transformed(TorchDispatchMode):
         recorder, kwargs = self.recorder, kwargs or {}
         if not recorder.alive or recorder.paused:
             return func(*args, **kwargs)
-        with torch._C.DisableTorchFunction():
+        with torch._C.DisableTorchFunction(), torch._C._PreserveDispatchKeyGuard():
+            # Below a mode torch leaves out what resolves lazy conjugates, also those that an operator makes inside:
+            # linalg.pinv of complex matrices gives other numbers there.
+            for key in (torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative):
+                torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)
             return self._operator(func, args, kwargs)
 
     def _operator(self, function: Function, args: Arguments, kwargs: Keywords) -> Value:
