@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import operator
 import os
 import weakref
 from typing import Any
@@ -503,6 +504,73 @@ def numbers_of_the_own_class_that_the_call_counts(compiled):
         if number == 15:
             Counting.calls = 0.5
         yield f(ones(number % 3 + 1)), Counting.calls, Louder.total, Counting.total
+
+
+@trap(traces=3, hits=9)
+def a_number_of_a_class_that_is_counted_in_one_graph(compiled):
+    class Meter:
+        calls, seen, scale = 0, 0.5, 3
+
+    class Finer(Meter):
+        pass
+
+    def f(x):
+        before = Finer.calls
+        Meter.calls += 1
+        Meter.seen += x.shape[0] / 2
+        return x * Finer().calls + Meter.scale, before, Meter.calls, Finer.calls
+
+    f = compiled(f)
+    for number in range(14):
+        if number == 7:
+            Meter.calls = 40
+        if number == 9:
+            Meter.scale = 5
+        yield f(ones(number % 3 + 2)), Meter.calls, Meter.seen
+
+
+@trap(traces=8, hits=8)
+def a_number_of_a_class_that_a_subclass_replaces(compiled):
+    class Meter:
+        calls = 0
+
+    class Own(Meter):
+        calls = 10
+
+    def f(x, kind):
+        kind.calls += 2
+        Meter.calls += 1
+        return x + kind.calls, Meter.calls, Own.calls
+
+    f = compiled(f)
+    for number in range(16):
+        if number == 8:
+            del Own.calls
+        if number == 12:
+            Meter.calls = 0.25
+        yield f(ones(number % 3 + 2), Own if number % 4 else Meter), Meter.calls, vars(Own).get("calls")
+
+
+@trap(traces=4, hits=6)
+def a_count_of_a_class_that_steps_ask_for(compiled):
+    class Meter:
+        calls = 0
+
+    def f(x):
+        Meter.calls += 1
+        y = x + 1
+        print("", end="", file=Writer())
+        Meter.calls += 1
+        return y * Meter.calls, operator.attrgetter("calls")(Meter), vars(Meter)["calls"], Meter.__dict__["calls"]
+
+    class Writer:
+        def write(self, text):
+            seen.append(Meter.calls)
+
+    seen = []
+    f = compiled(f)
+    for number in range(10):
+        yield f(ones(number % 3 + 2)), Meter.calls, list(seen)
 
 
 @TABLE.parametrize()

@@ -9,6 +9,7 @@ import enum
 import operator
 import types
 import weakref
+from collections import OrderedDict, deque
 from typing import Literal, TypeAlias
 
 import torch
@@ -213,6 +214,8 @@ def _of_class(recorder: Recorder, target: type, args: Arguments, kwargs: Keyword
         return "new"
     if issubclass(target, tuple) and not written_in_c(target):
         return "pure" if any(recorder.sources.knows(part) for part in args) else "new"
+    if not args and not kwargs and fills in (OrderedDict.__init__, deque.__init__):  # else it calls own methods
+        return "pure"
     return "pure" if issubclass(target, (dict, list)) and fills in (dict.__init__, list.__init__) else None
 
 

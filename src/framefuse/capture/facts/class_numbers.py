@@ -24,8 +24,15 @@ def note_assigned(holder: Value, name: str, value: Value) -> None:
             _assigned.setdefault(holder, set()).add(name)
 
 
-def assigned_numbers(kind: type) -> Iterator[tuple[str, Value]]:
-    """The names and values of the numbers that lie on the classes of a type and were assigned by programs."""
+def is_assigned(kind: type, name: str) -> bool:
+    """Whether programs assigned a number by this name to the class itself, and one lies there."""
+    meta = type(kind)
+    plain = meta.__hash__ is type.__hash__ and meta.__eq__ is type.__eq__ and not immutable(kind)
+    return plain and name in _assigned.get(kind, ()) and type(vars(kind).get(name)) in NUMBERS
+
+
+def assigned_numbers(kind: type) -> Iterator[tuple[type, str, Value]]:
+    """The numbers that lie on the classes of a type and were assigned by programs: class, name and value."""
     for base in kind.__mro__:
         meta = type(base)
         if immutable(base) or meta.__hash__ is not type.__hash__ or meta.__eq__ is not type.__eq__:
@@ -33,4 +40,4 @@ def assigned_numbers(kind: type) -> Iterator[tuple[str, Value]]:
         for name in sorted(_assigned.get(base, ())):
             value = vars(base).get(name)
             if type(value) in NUMBERS and type_get(kind, name) is value:
-                yield name, value
+                yield base, name, value

@@ -55,7 +55,7 @@ PART = {
 }  # fmt: skip
 # How the plan does it: a slot is written as an attribute is.
 EFFECT = {
-    "slot": "attr", "local": "setattr", "grad": "setattr", "data": "setattr", "delslot": "delattr",
+    "slot": "attr", "local": "setattr", "class": "setattr", "grad": "setattr", "data": "setattr", "delslot": "delattr",
     "delglobal": "delitem",
 }  # fmt: skip
 
@@ -131,6 +131,14 @@ class Journal:
             elif kind in ("item", "delitem"):
                 contents.change(holder)
             self._put(place_of(holder, PART[kind], key), kind, holder, key, value, before)
+        except Exception as fault:
+            self.host.fault(fault)
+
+    def class_number(self, holder: type, key: str, value: Value, before: Value) -> None:
+        """A number of a class that is read anew at each call takes ``value``."""
+        try:
+            if self.host.alive:
+                self._put((id(holder), "type_attr", key), "class", holder, key, value, before)
         except Exception as fault:
             self.host.fault(fault)
 

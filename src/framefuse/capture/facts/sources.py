@@ -525,7 +525,9 @@ class Sources:
                 return
             root = self.root(cls)
             self.fact(root, "version")
-            for name, value in assigned_numbers(cls):  # another one there is no other class
+            for owner, name, value in assigned_numbers(cls):  # another one there is no other class
+                if self.written and (id(owner), "type_attr", name) in self.written:
+                    continue  # it was read from its own class before
                 self.read_at(root, (id(cls), "type_attr", name), "type_attr", name, value, True)
         except Exception as fault:
             self.host.fault(fault)

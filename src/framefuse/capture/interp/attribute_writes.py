@@ -7,7 +7,7 @@ import types
 
 import torch
 
-from framefuse.capture.facts.class_numbers import note_assigned
+from framefuse.capture.facts.class_numbers import is_assigned, note_assigned
 from framefuse.capture.facts.numbers import TRACKED, bare, plain_number
 from framefuse.capture.interp.attributes import MODULE_PARTS, held_by_class, is_made_tensor
 from framefuse.capture.interp.continuations import DROP
@@ -127,10 +127,24 @@ class AttributeWrites:
             value = plain_number(value)
             if type(value) is types.FunctionType and not recorder.sources.knows(value):
                 recorder.sources.note_made(value)
-        else:
+        elif not self._counts(holder, name, value):
             (value,) = recorder.refuse_write(f"{getattr(holder, '__name__', type(holder).__name__)}.{name}", value)
             note_assigned(holder, name, bare(value))
         setattr(holder, name, bare(value))
+
+    def _counts(self, holder: Value, name: str, value: Value) -> bool:
+        """Whether a class has a number by this name, which programs assign while they run, and takes another one of its
+        type: then no other fact about the class is touched, and the number is written at each call.
+        """
+        recorder = self.recorder
+        if type(holder) is not type or not recorder.alive or not is_assigned(holder, name):
+            return False
+        before = vars(holder).get(name)
+        if type(before) is not type(bare(value)) or recorder.sources.is_made(holder):
+            return False
+        recorder.sources.guard_version(holder)
+        recorder.journal.class_number(holder, name, value, before)
+        return recorder.alive
 
     def generic_store(self, frame: Frame, holder: Value, kind: type, name: str, value: Value) -> Outcome:
         """As object.__setattr__."""

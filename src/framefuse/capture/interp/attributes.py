@@ -12,6 +12,7 @@ import types
 import torch
 
 from framefuse.capture.facts.atoms import CARRIED
+from framefuse.capture.facts.class_numbers import assigned_numbers, note_assigned
 from framefuse.capture.facts.kinds import is_plain
 from framefuse.capture.facts.numbers import TRACKED, plain_number
 from framefuse.capture.facts.place_names import place_of
@@ -29,7 +30,7 @@ from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.saved import SAVED
 from framefuse.capture.recording.tensors import is_held, lacks_sizes
 from framefuse.capture.recording.wrappers import METADATA, outer, wraps_others
-from framefuse.ir.classes import PLAIN_TENSORS, as_torch_does
+from framefuse.ir.classes import PLAIN_TENSORS, as_torch_does, immutable
 from framefuse.ir.facts import Source
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Function, Keywords, Value
@@ -299,8 +300,10 @@ class Attributes:
 
     def _class_attribute(self, frame: Frame, holder: type, name: str) -> Found:
         sources = self.recorder.sources
-        sources.guard_version(holder)
         meta = type(holder)
+        if name in frame.code.stores and meta is type and not sources.is_made(holder):
+            self._expect_counting(holder, name)
+        sources.guard_version(holder)
         if meta is not type:
             sources.guard_version(meta)
             own = type_get(meta, name)
@@ -318,9 +321,19 @@ class Attributes:
             return (held_by_class(self.recorder, holder, name, value),)
         if on_class is MISSING and value is type_get(meta, name):
             return (held_by_class(self.recorder, meta, name, value),)
-        if name == "__dict__" and any(source.kind == "type_attr" for source in self.recorder.moving):
-            self.recorder.kill("argument", "all attributes of a class")
+        if name == "__dict__":
+            counts = any(owner is holder for owner, _, _ in assigned_numbers(holder))
+            if counts or any(source.kind == "type_attr" for source in self.recorder.moving):
+                self.recorder.kill("argument", "all attributes of a class")
         return (value,)
+
+    def _expect_counting(self, holder: type, name: str) -> None:
+        """A number of a class that the code at hand may assign, too: it is read anew at each call from the first on."""
+        value = vars(holder).get(name)
+        if type(value) in (int, float) and not immutable(holder):
+            note_assigned(holder, name, value)
+            self.recorder.sources.guard_version(holder)
+            held_by_class(self.recorder, holder, name, value, True)
 
     def module_attribute(self, frame: Frame, holder: Value, name: str) -> Found:
         """An attribute of a Python module; what it lacks its ``__getattr__`` gives, or that of its class."""
@@ -437,16 +450,20 @@ class Attributes:
         return self._class_value(frame, holder, kind, name, on_class)
 
 
-def held_by_class(recorder: Recorder, kind: type, name: str, value: Value) -> Value:
+def held_by_class(recorder: Recorder, kind: type, name: str, value: Value, free: int = CARRIED) -> Value:
     """A plain value that lies on a class; the fact on the class's version fixes which."""
     sources = recorder.sources
     if not recorder.alive or is_a(value, (bool, str, type(None), types.FunctionType, type)):
         return value
+    if sources.written and type(value) in (int, float):
+        owner = next((base for base in kind.__mro__ if name in vars(base)), kind)
+        if (id(owner), "type_attr", name) in sources.written:
+            return sources.written[id(owner), "type_attr", name]
     if sources.is_made(kind):
         kind = next(base for base in kind.__mro__ if name in vars(base))
         if sources.is_made(kind):
             return value
-    return sources.read_at(sources.root(kind), (id(kind), "type_attr", name), "type_attr", name, value, CARRIED)
+    return sources.read_at(sources.root(kind), (id(kind), "type_attr", name), "type_attr", name, value, free)
 
 
 def is_made_tensor(recorder: Recorder, tensor: torch.Tensor) -> bool:
