@@ -412,7 +412,7 @@ def captured_object_changes():
     return f, lambda: (t.v, t.extra)
 
 
-@row(eager="write")
+@row()
 def class_attribute_counter():
     class K:
         n = 0
