@@ -177,7 +177,7 @@ NETS = {
         "change own guard_length guard_filled item holds_moving_number guard_membership guard_extent "
         "guard_shallow_contents guard_deep_contents guard_bare guard_empty_dicts"
     ),
-    effects.Journal: "place global_variable operation content settle",
+    effects.Journal: "place class_number global_variable operation content settle",
     relations.Relations: "relate derive short pin_real pin_sizes",
     recorder.Recorder: "line number _prepare _note",
     run_time_sizes.Sizes: "of at",
