@@ -671,8 +671,8 @@ def modules_imported_by_name(compiled):
 @trap(traces=3, hits=3)
 def an_ordered_dict_of_a_subclass_made_and_trimmed_inside(compiled):
     class Recent(collections.OrderedDict):
-        def __setitem__(self, key, value):
-            super().__setitem__(key, value)
+        def put(self, key, value):
+            self[key] = value
             self.move_to_end(key)
             while len(self) > 2:
                 self.popitem(last=False)
@@ -683,7 +683,7 @@ def an_ordered_dict_of_a_subclass_made_and_trimmed_inside(compiled):
     def f(x, keys):
         made, line = Recent(), Line()
         for key in keys:
-            made[key] = x * len(key)
+            made.put(key, x * len(key))
             line.append(key)
         line.appendleft("first")
         return made, type(made) is Recent, list(made), list(line), type(line) is Line, line.maxlen, line.popleft(), made
@@ -691,7 +691,7 @@ def an_ordered_dict_of_a_subclass_made_and_trimmed_inside(compiled):
     f = compiled(f)
     for number in range(8):
         made, *others, again = f(torch.full((3,), float(number)), ("a", "bb", "a", "ccc")[: 3 + number % 2])
-        made["late"] = number
+        made.put("late", number)
         yield list(made.items()), others, again is made, isinstance(made, collections.OrderedDict)
 
 

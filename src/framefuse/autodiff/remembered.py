@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
+from torch.autograd.function import FunctionCtx
 
 from framefuse.ir.graph import Arg, Attributes, Graph, Node
 from framefuse.ir.rename import rebuilt
 from framefuse.ir.strides import dense_strides
+from framefuse.ir.values import Value
 
 # Eager differentiates its gradients through what its nodes saved: each unpacks a tensor that holds what is in memory by
 # then and has the history of what was saved. A mark of this name has its elements from its first operand, which came
@@ -86,11 +87,11 @@ class _Remembered(torch.autograd.Function):
         return memory.detach().clone()
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+    def setup_context(ctx: FunctionCtx, inputs: Value, output: Value) -> None:
         pass
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor]:
+    def backward(ctx: FunctionCtx, gradient: torch.Tensor) -> tuple[None, torch.Tensor]:
         return None, gradient
 
 

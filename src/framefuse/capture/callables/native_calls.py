@@ -30,7 +30,7 @@ from framefuse.capture.callables.unseen import (
 )
 from framefuse.capture.facts.atoms import ATOMS, CONTAINERS
 from framefuse.capture.facts.code_like import CODE_LIKE
-from framefuse.capture.facts.hidden_state import is_fixed_text
+from framefuse.capture.facts.hidden_state import holds_moving_number, is_fixed_text
 from framefuse.capture.facts.nested_numbers import pin_nested, reads_values, sought
 from framefuse.capture.facts.numbers import TRACKED, bare, is_nan, key_of, plain_number
 from framefuse.capture.interp.machine import Machine
@@ -103,6 +103,7 @@ class Natives:
         self.refused = stop or "native-call"
         policy = policy_of(recorder, target, args, kwargs) if stop is None else None
         hidden = policy not in (None, "decided") and self._unseen(target, args, kwargs)
+        hidden = hidden or (policy == "pure" and self._reads_moving(target, args, kwargs))
         if hidden or (policy in ("pure", "new") and (runs_methods(target, args) or walks(self.machine, target, args))):
             policy = None
         elif (policy == "decided" or _computes(policy, target)) and is_in_vain(recorder, (*args, *kwargs.values())):
@@ -132,6 +133,13 @@ class Natives:
             self.machine.exits.opaque(frame, *unbound(target, args), kwargs, continuation, self.refused, detail)
             return
         self.machine.finish(frame, self._allowed(policy, target, args, kwargs), continuation)
+
+    def _reads_moving(self, target: Value, args: Arguments, kwargs: Keywords) -> bool:
+        """Whether C reads numbers of NumPy, also in lists, that may be others in each call."""
+        if kind_hashable(target) and known_as(target).keeps_numbers and target not in (math.prod, sum):
+            return False
+        given = (getattr(target, "__self__", None), *args, *kwargs.values())
+        return any(holds_moving_number(self.recorder.sources, part) for part in given)
 
     def _settled(self, frame: Frame | None, target: Value, args: Arguments, kwargs: Keywords) -> Value:
         """What a call of torch that is a step elsewhere gives here without one; None where it must be a step. ``frame``

@@ -214,7 +214,10 @@ def _of_class(recorder: Recorder, target: type, args: Arguments, kwargs: Keyword
         return "new"
     if issubclass(target, tuple) and not written_in_c(target):
         return "pure" if any(recorder.sources.knows(part) for part in args) else "new"
-    if not args and not kwargs and fills in (OrderedDict.__init__, deque.__init__):  # else it calls own methods
+    # Else it calls own methods; and one that keeps its entries in a way of its own, by keys of its own say, may come to
+    # hold what no graph makes again.
+    ordered = fills in (OrderedDict.__init__, deque.__init__) and not args and not kwargs
+    if ordered and type_get(target, "__setitem__") in (OrderedDict.__setitem__, deque.__setitem__):
         return "pure"
     return "pure" if issubclass(target, (dict, list)) and fills in (dict.__init__, list.__init__) else None
 

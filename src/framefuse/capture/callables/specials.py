@@ -18,6 +18,7 @@ import torch
 
 from framefuse.capture.callables.unseen import compared, hidden, shown
 from framefuse.capture.facts.atoms import ATOMS, CONTAINERS
+from framefuse.capture.facts.hidden_state import hides_moving
 from framefuse.capture.facts.kinds import is_plain
 from framefuse.capture.facts.numbers import NUMBERS, STANDS_FOR, TRACKED, Integer, applied, bare, extreme, made_of
 from framefuse.capture.facts.questions import CALM, PROFILER, QUESTIONS, REGISTRATIONS, Question, answered
@@ -358,11 +359,15 @@ def _extreme(name: str) -> Special:
             return None
         if len(args) == 1:
             args = (values,)
+        if any(hides_moving(machine.recorder.sources, value) for value in values):
+            detail = f"{name} of numbers and objects of C code"
+            return machine.exits.opaque(frame, builtin, args, kwargs, None, "native-call", detail)
         if any(is_a(value, CONTAINERS) for value in values):
             compared(machine, *values, names=LESS if name == "min" else GREATER)
-        frame.stack.append((max if name == "max" else min)(*args, **kwargs))
+        frame.stack.append(builtin(*args, **kwargs))
         return None
 
+    builtin = max if name == "max" else min
     return call
 
 

@@ -9,10 +9,11 @@ from collections.abc import Callable
 
 import torch
 
-from framefuse.capture.facts.atoms import ATOMS
+from framefuse.capture.facts.atoms import ATOMS, CONTAINERS
 from framefuse.capture.facts.code_like import CODE_LIKE
 from framefuse.capture.facts.sources import Sources
 from framefuse.ir.classes import written_in_c
+from framefuse.ir.containers import elements, held
 from framefuse.ir.numpy_numbers import is_numpy_number
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
@@ -57,6 +58,36 @@ def refuse_hidden_state(sources: Sources, value: Value) -> None:
         sources.host.kill("argument", f"the state of a {type(value).__name__}")
     except Exception as fault:
         sources.host.fault(fault)
+
+
+def hides_moving(sources: Sources, value: Value) -> bool:
+    """Whether an object of C, or one in nested containers, may have another content in a later call, by all that facts
+    hold: a number of NumPy's arrays, an argument that is a Decimal.
+    """
+
+    def moves(part: Value) -> bool:
+        kind = type(part)
+        if is_numpy_number(part) or is_of_atoms(kind) or is_lasting(part):
+            return not sources.is_fixed_number(part)
+        plain = is_a(part, STATELESS) or _is_native_enum(kind) or _is_sequence(kind)
+        return sources.knows(part) and has_hidden_state(kind) and not plain
+
+    return _any_part(moves, value)
+
+
+def holds_moving_number(sources: Sources, value: Value) -> bool:
+    """Whether nested containers hold a number of NumPy that no fact holds to its value."""
+    return _any_part(lambda part: is_numpy_number(part) and not sources.is_fixed_number(part), value)
+
+
+def _any_part(test: Callable[[Value], bool], value: Value, depth: int = 0) -> bool:
+    """Whether a value, or one in nested containers that it is, passes the test; atoms do not."""
+    if type(value) in ATOMS or depth > 4:
+        return False
+    if not is_a(value, CONTAINERS):
+        return test(value)
+    parts = (*elements(value), *(held(value) if is_a(value, dict) else ()))
+    return any(_any_part(test, part, depth + 1) for part in parts)
 
 
 def _is_native_enum(kind: type) -> bool:
