@@ -58,6 +58,12 @@ class Length(float):
     """A number of a class of the program's."""
 
 
+SUMS: dict[str, Read] = {
+    "least of computed ones": lambda o: min(o.a + o.b, o.c + o.c),
+    "greatest of differences": lambda o: max([o.a - o.b, o.b - o.a]),
+}
+
+
 KINDS: dict[str, Read] = {
     "decimal": lambda value: Decimal(int(value)),
     "time": lambda value: datetime.timedelta(seconds=float(value)),
@@ -73,6 +79,7 @@ BESTS: dict[str, Read] = {
     "smallest": lambda o: heapq.nsmallest(1, [o.a, o.b, o.c]),
     "reduced": lambda o: functools.reduce(max, [o.a, o.b, o.c]),
     "of an iterator": lambda o: max(iter([o.a, o.b])),
+    "of pairs within pairs": lambda o: max([(((((o.a,),),),),), (((((o.b,),),),),)]),
 }
 
 
@@ -81,6 +88,18 @@ BESTS: dict[str, Read] = {
 def test_bests_of_objects(name: str, kind: str) -> None:
     def program(compiled: Any) -> Iterator[Any]:
         f, made = compiled(BESTS[name]), KINDS[kind]
+        for row in (*ROWS, *ROWS[::-1]):
+            a, b, c = map(made, row)
+            yield repr(f(types.SimpleNamespace(a=a, b=b, c=c)))
+
+    hold(Trap(program, 60, 0))
+
+
+@pytest.mark.parametrize("name", SUMS)
+@pytest.mark.parametrize("kind", ["decimal", "time", "fraction", "class of float", "array of one"])
+def test_bests_of_computed_objects(name: str, kind: str) -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        f, made = compiled(SUMS[name]), KINDS[kind]
         for row in (*ROWS, *ROWS[::-1]):
             a, b, c = map(made, row)
             yield repr(f(types.SimpleNamespace(a=a, b=b, c=c)))

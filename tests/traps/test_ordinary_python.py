@@ -695,6 +695,28 @@ def an_ordered_dict_of_a_subclass_made_and_trimmed_inside(compiled):
         yield list(made.items()), others, again is made, isinstance(made, collections.OrderedDict)
 
 
+@trap(traces=6, hits=0)
+def an_ordered_dict_that_keeps_its_entries_in_a_way_of_its_own(compiled):
+    class Recent(collections.OrderedDict):
+        def __setitem__(self, key, value):
+            super().__setitem__(key, value)
+            self.move_to_end(key)
+            while len(self) > 2:
+                self.popitem(last=False)
+
+    def f(x, keys):
+        made = Recent()
+        for key in keys:
+            made[key] = x * len(key)
+        return made, list(made)
+
+    f = compiled(f)
+    for number in range(8):
+        made, keys = f(torch.full((3,), float(number)), ("a", "bb", "a", "ccc")[: 3 + number % 2])
+        made["late"] = number
+        yield list(made.items()), keys, isinstance(made, collections.OrderedDict)
+
+
 @TABLE.parametrize()
 def test_python_means_what_it_means(trap: Trap) -> None:
     hold(trap)

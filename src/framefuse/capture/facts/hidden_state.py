@@ -44,6 +44,8 @@ def is_lasting(value: Value) -> bool:
     zone: type = type(getattr(value, "tzinfo", None))
     return zone is type(None) or zone.__module__ == "datetime"
 
+DEEP = 4  # containers within each other that are looked into
+
 
 def refuse_hidden_state(sources: Sources, value: Value) -> None:
     """Native code is about to look into ``value``: ends the recording if that is state which no fact describes."""
@@ -81,11 +83,13 @@ def holds_moving_number(sources: Sources, value: Value) -> bool:
 
 
 def _any_part(test: Callable[[Value], bool], value: Value, depth: int = 0) -> bool:
-    """Whether a value, or one in nested containers that it is, passes the test; atoms do not."""
-    if type(value) in ATOMS or depth > 4:
+    """Whether a value, or one in nested containers that it is, passes the test; atoms do not, what lies deep does."""
+    if type(value) in ATOMS:
         return False
     if not is_a(value, CONTAINERS):
         return test(value)
+    if depth > DEEP:
+        return True
     parts = (*elements(value), *(held(value) if is_a(value, dict) else ()))
     return any(_any_part(test, part, depth + 1) for part in parts)
 
