@@ -30,7 +30,7 @@ from framefuse.capture.callables.unseen import (
 )
 from framefuse.capture.facts.atoms import ATOMS, CONTAINERS
 from framefuse.capture.facts.code_like import CODE_LIKE
-from framefuse.capture.facts.hidden_state import holds_moving_number, is_fixed_text
+from framefuse.capture.facts.hidden_state import hides_moving, holds_moving_number, is_fixed_text
 from framefuse.capture.facts.nested_numbers import pin_nested, reads_values, sought
 from framefuse.capture.facts.numbers import TRACKED, bare, is_nan, key_of, plain_number
 from framefuse.capture.interp.machine import Machine
@@ -64,6 +64,8 @@ def _holds(function: types.FunctionType) -> bool:
 AGAIN = frozenset(("torch", "pure", "numbers"))
 # Functions of the library that say how others are called.
 SIGNATURES = (inspect.signature, inspect.getfullargspec, inspect.unwrap)
+# C code that asks each object of a list for its truth or its number.
+READERS = frozenset((all, any, sum, math.prod, math.fsum, math.dist, math.hypot, itertools.compress))
 
 
 class Natives:
@@ -135,11 +137,15 @@ class Natives:
         self.machine.finish(frame, self._allowed(policy, target, args, kwargs), continuation)
 
     def _reads_moving(self, target: Value, args: Arguments, kwargs: Keywords) -> bool:
-        """Whether C reads numbers of NumPy, also in lists, that may be others in each call."""
-        if kind_hashable(target) and known_as(target).keeps_numbers and target not in (math.prod, sum):
+        """Whether C reads numbers of NumPy, also in lists, that may be others in each call; or such objects of C, where
+        it adds them or asks for their truth.
+        """
+        hashable = kind_hashable(target)
+        if hashable and known_as(target).keeps_numbers and target not in (math.prod, sum):
             return False
+        moves = hides_moving if hashable and target in READERS else holds_moving_number
         given = (getattr(target, "__self__", None), *args, *kwargs.values())
-        return any(holds_moving_number(self.recorder.sources, part) for part in given)
+        return any(moves(self.recorder.sources, part) for part in given)
 
     def _settled(self, frame: Frame | None, target: Value, args: Arguments, kwargs: Keywords) -> Value:
         """What a call of torch that is a step elsewhere gives here without one; None where it must be a step. ``frame``
