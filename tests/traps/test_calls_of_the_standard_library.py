@@ -69,7 +69,7 @@ DECIDED: dict[str, Callable[[Any, int], Any]] = {
 EPOCH = datetime.date(2020, 1, 1)
 HOUR = datetime.timedelta(hours=1)
 LAYOUT = struct.Struct("<Ii")
-ROOT = pathlib.Path("/tmp/words")
+ROOT = pathlib.Path("/words/of")
 
 
 def digest(k: int) -> int:

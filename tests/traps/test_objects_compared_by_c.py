@@ -58,14 +58,12 @@ class Length(float):
     """A number of a class of the program's."""
 
 
-SUMS: dict[str, Read] = {
+COMPUTED: dict[str, Read] = {
     "least of computed ones": lambda o: min(o.a + o.b, o.c + o.c),
     "greatest of differences": lambda o: max([o.a - o.b, o.b - o.a]),
     "truths": lambda o: (all([o.a, o.b]), any([o.a, o.b])),
     "product": lambda o: math.prod([o.a, o.b]),
 }
-
-
 KINDS: dict[str, Read] = {
     "decimal": lambda value: Decimal(int(value)),
     "time": lambda value: datetime.timedelta(seconds=float(value)),
@@ -85,25 +83,22 @@ BESTS: dict[str, Read] = {
 }
 
 
+def hold_of_objects(read: Read, kind: str) -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(read)
+        for row in (*ROWS, *ROWS[::-1]):
+            yield repr(f(types.SimpleNamespace(**dict(zip("abc", map(KINDS[kind], row), strict=True)))))
+
+    hold(Trap(program, 60, 0))
+
+
 @pytest.mark.parametrize("name", BESTS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_bests_of_objects(name: str, kind: str) -> None:
-    def program(compiled: Any) -> Iterator[Any]:
-        f, made = compiled(BESTS[name]), KINDS[kind]
-        for row in (*ROWS, *ROWS[::-1]):
-            a, b, c = map(made, row)
-            yield repr(f(types.SimpleNamespace(a=a, b=b, c=c)))
-
-    hold(Trap(program, 60, 0))
+    hold_of_objects(BESTS[name], kind)
 
 
-@pytest.mark.parametrize("name", SUMS)
+@pytest.mark.parametrize("name", COMPUTED)
 @pytest.mark.parametrize("kind", ["decimal", "fraction", "class of float", "array of one"])
-def test_bests_of_computed_objects(name: str, kind: str) -> None:
-    def program(compiled: Any) -> Iterator[Any]:
-        f, made = compiled(SUMS[name]), KINDS[kind]
-        for row in (*ROWS, *ROWS[::-1]):
-            a, b, c = map(made, row)
-            yield repr(f(types.SimpleNamespace(a=a, b=b, c=c)))
-
-    hold(Trap(program, 60, 0))
+def test_computed_and_asked_objects(name: str, kind: str) -> None:
+    hold_of_objects(COMPUTED[name], kind)

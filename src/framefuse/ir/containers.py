@@ -35,3 +35,8 @@ def entries(content: Value) -> list[tuple[Value, Value]]:
 def held(container: Value) -> list[Value]:
     """The elements or members; of a dict the values."""
     return list(base_of(container).values(container)) if is_a(container, dict) else elements(container)
+
+
+def inside(container: Value) -> list[Value]:
+    """All that lies in it: the elements or members; of a dict the keys, then the values."""
+    return [*elements(container), *held(container)] if is_a(container, dict) else elements(container)

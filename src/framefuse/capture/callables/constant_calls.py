@@ -18,6 +18,7 @@ from framefuse.capture.facts.numbers import TRACKED, Integer, bare, form_of
 from framefuse.capture.facts.texts import Text
 from framefuse.capture.program.lookups import type_get
 from framefuse.capture.recording.recorder import Recorder
+from framefuse.ir.containers import inside
 from framefuse.ir.numbers import Real
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Arguments, Keywords, Value
@@ -148,8 +149,7 @@ def _by_value(recorder: Recorder, value: Value, depth: int = 0) -> bool:
         return is_constant(recorder.sources, value)
     if kind not in CONTAINERS or depth > DEPTH:
         return False
-    parts = (*value, *value.values()) if kind is dict else value
-    return all(_by_value(recorder, part, depth + 1) for part in parts)
+    return all(_by_value(recorder, part, depth + 1) for part in inside(value))
 
 
 def is_in_vain(recorder: Recorder, values: Arguments) -> bool:
@@ -172,7 +172,7 @@ def _moves_on(recorder: Recorder, value: Value) -> bool:
         return recorder.sources.looked_at(value) if kind is Integer else recorder.sources.moves(value)
     if kind not in CONTAINERS:
         return False
-    return any(_moves_on(recorder, part) for part in ((*value, *value.values()) if kind is dict else value))
+    return any(_moves_on(recorder, part) for part in inside(value))
 
 
 def call_decided(recorder: Recorder, target: Value, args: Arguments, kwargs: Keywords) -> Value:
@@ -204,5 +204,5 @@ def _tracks(value: Value) -> bool:
         return True
     if kind not in CONTAINERS:
         return False
-    return any(map(_tracks, (*value, *value.values()) if kind is dict else value))
+    return any(map(_tracks, inside(value)))
 

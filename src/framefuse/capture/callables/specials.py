@@ -338,6 +338,8 @@ def _format(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -
 
 
 def _extreme(name: str) -> Special:
+    builtin = max if name == "max" else min
+
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         if not kwargs and len(args) > 1:
             value = extreme(name, args)
@@ -367,7 +369,6 @@ def _extreme(name: str) -> Special:
         frame.stack.append(builtin(*args, **kwargs))
         return None
 
-    builtin = max if name == "max" else min
     return call
 
 

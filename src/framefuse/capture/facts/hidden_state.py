@@ -13,11 +13,12 @@ from framefuse.capture.facts.atoms import ATOMS, CONTAINERS
 from framefuse.capture.facts.code_like import CODE_LIKE
 from framefuse.capture.facts.sources import Sources
 from framefuse.ir.classes import written_in_c
-from framefuse.ir.containers import elements, held
+from framefuse.ir.containers import inside
 from framefuse.ir.numpy_numbers import is_numpy_number
 from framefuse.ir.own_class import is_a
 from framefuse.ir.values import Value
 
+DEEP = 4  # containers within each other that are looked into
 STATELESS = (*CODE_LIKE, torch.Tensor, slice, range, types.MethodType)  # beside what facts say of them
 # Types written in C whose content the facts describe, or that have none.
 DESCRIBED = frozenset(
@@ -43,9 +44,6 @@ def is_lasting(value: Value) -> bool:
         return False
     zone: type = type(getattr(value, "tzinfo", None))
     return zone is type(None) or zone.__module__ == "datetime"
-
-DEEP = 4  # containers within each other that are looked into
-
 
 def refuse_hidden_state(sources: Sources, value: Value) -> None:
     """Native code is about to look into ``value``: ends the recording if that is state which no fact describes."""
@@ -90,8 +88,7 @@ def _any_part(test: Callable[[Value], bool], value: Value, depth: int = 0) -> bo
         return test(value)
     if depth > DEEP:
         return True
-    parts = (*elements(value), *(held(value) if is_a(value, dict) else ()))
-    return any(_any_part(test, part, depth + 1) for part in parts)
+    return any(_any_part(test, part, depth + 1) for part in inside(value))
 
 
 def _is_native_enum(kind: type) -> bool:
